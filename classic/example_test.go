@@ -13,23 +13,23 @@ import (
 
 var api = counter.Key{Event: "api", Feature: "user:7"}
 
-// day is a store in memory, and the hand of its clock: half past ten.
-func day() (*classic.Store, *time.Time) {
-	now := time.Date(2026, 3, 2, 10, 30, 0, 0, time.UTC)
-	store, err := classic.Memory(classic.Config{Now: func() time.Time { return now }})
+// must ends an example after an error.
+func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
-	return store, &now
+	return v
+}
+
+// day is a store in memory, and the hand of its clock: half past ten.
+func day() (*classic.Store, *time.Time) {
+	now := time.Date(2026, 3, 2, 10, 30, 0, 0, time.UTC)
+	return must(classic.Memory(classic.Config{Now: func() time.Time { return now }})), &now
 }
 
 // try takes n hits of a key.
 func try(l classic.Limiter, n int64) {
-	v, err := l.Take(context.Background(), api, n)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if v.Allowed {
+	if v := must(l.Take(context.Background(), api, n)); v.Allowed {
 		fmt.Println("admitted,", v.Remaining, "left")
 	} else {
 		fmt.Println("denied, come back in", v.RetryAfter)
@@ -39,10 +39,7 @@ func try(l classic.Limiter, n int64) {
 // A minute before eleven and a minute after are two windows.
 func ExampleFixedWindow() {
 	store, now := day()
-	l, err := classic.NewFixedWindow(counter.Limit{Max: 100, Per: time.Hour}, store)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := must(classic.NewFixedWindow(counter.Limit{Max: 100, Per: time.Hour}, store))
 	*now = now.Add(29 * time.Minute)
 	try(l, 100)
 	try(l, 1)
@@ -57,14 +54,11 @@ func ExampleFixedWindow() {
 // A day of windows, and three counters.
 func ExampleFixedSlots() {
 	store, now := day()
-	l, err := classic.NewFixedSlots(counter.Limit{Max: 100, Per: time.Minute}, store)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := must(classic.NewFixedSlots(counter.Limit{Max: 100, Per: time.Minute}, store))
 	for range 24 * 60 {
 		*now = now.Add(time.Minute)
-		if v, err := l.Take(context.Background(), api, 100); err != nil || !v.Allowed {
-			log.Fatal(v, err)
+		if v := must(l.Take(context.Background(), api, 100)); !v.Allowed {
+			log.Fatal(v)
 		}
 	}
 	for _, name := range l.Keys(api) {
@@ -79,10 +73,7 @@ func ExampleFixedSlots() {
 // The window begins with the first hit, at half past ten.
 func ExampleFirstHitWindow() {
 	store, now := day()
-	l, err := classic.NewFirstHitWindow(counter.Limit{Max: 100, Per: time.Hour}, store)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := must(classic.NewFirstHitWindow(counter.Limit{Max: 100, Per: time.Hour}, store))
 	try(l, 1)
 	*now = now.Add(59 * time.Minute)
 	try(l, 99)
@@ -99,10 +90,7 @@ func ExampleFirstHitWindow() {
 // Each hit leaves the window when an hour old.
 func ExampleSlidingLog() {
 	store, now := day()
-	l, err := classic.NewSlidingLog(counter.Limit{Max: 3, Per: time.Hour}, store)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := must(classic.NewSlidingLog(counter.Limit{Max: 3, Per: time.Hour}, store))
 	for range 4 {
 		*now = now.Add(10 * time.Minute)
 		try(l, 1)
@@ -120,10 +108,7 @@ func ExampleSlidingLog() {
 // A quarter past eleven three quarters of the hits since ten count.
 func ExampleSlidingCounter() {
 	store, now := day()
-	l, err := classic.NewSlidingCounter(counter.Limit{Max: 100, Per: time.Hour}, store)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := must(classic.NewSlidingCounter(counter.Limit{Max: 100, Per: time.Hour}, store))
 	try(l, 80)
 	*now = now.Add(45 * time.Minute)
 	try(l, 40)
@@ -137,10 +122,7 @@ func ExampleSlidingCounter() {
 // A quarter of an hour after the last hit a quarter of the count is gone.
 func ExampleSlidingDecay() {
 	store, now := day()
-	l, err := classic.NewSlidingDecay(counter.Limit{Max: 100, Per: time.Hour}, store)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := must(classic.NewSlidingDecay(counter.Limit{Max: 100, Per: time.Hour}, store))
 	try(l, 80)
 	*now = now.Add(15 * time.Minute)
 	try(l, 40)
@@ -154,10 +136,7 @@ func ExampleSlidingDecay() {
 // Ten at once, and a hit a second.
 func ExampleTokenBucket() {
 	store, now := day()
-	l, err := classic.NewTokenBucket(counter.Limit{Max: 60, Per: time.Minute}, 10, store)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := must(classic.NewTokenBucket(counter.Limit{Max: 60, Per: time.Minute}, 10, store))
 	try(l, 10)
 	*now = now.Add(2500 * time.Millisecond)
 	try(l, 2)
@@ -171,10 +150,7 @@ func ExampleTokenBucket() {
 // The same in a single value.
 func ExampleGCRA() {
 	store, now := day()
-	l, err := classic.NewGCRA(counter.Limit{Max: 60, Per: time.Minute}, 10, store)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := must(classic.NewGCRA(counter.Limit{Max: 60, Per: time.Minute}, 10, store))
 	try(l, 10)
 	*now = now.Add(2500 * time.Millisecond)
 	try(l, 2)
@@ -188,10 +164,7 @@ func ExampleGCRA() {
 // The same, upside down.
 func ExampleLeakyMeter() {
 	store, now := day()
-	l, err := classic.NewLeakyMeter(counter.Limit{Max: 60, Per: time.Minute}, 10, store)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := must(classic.NewLeakyMeter(counter.Limit{Max: 60, Per: time.Minute}, 10, store))
 	try(l, 10)
 	*now = now.Add(2500 * time.Millisecond)
 	try(l, 2)
@@ -206,10 +179,7 @@ func ExampleLeakyMeter() {
 // with every request.
 func ExampleRequestDecay() {
 	store, now := day()
-	l, err := classic.NewRequestDecay(counter.Limit{Max: 10, Per: time.Minute}, store)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := must(classic.NewRequestDecay(counter.Limit{Max: 10, Per: time.Minute}, store))
 	try(l, 10)
 	for range 3 {
 		*now = now.Add(5 * time.Second)
@@ -225,10 +195,7 @@ func ExampleRequestDecay() {
 // Two tokens at once, and then one in half a second for whoever waits.
 func ExampleTokenShaper() {
 	store, _ := day()
-	l, err := classic.NewTokenShaper(counter.Limit{Max: 2, Per: time.Second}, 2, 2, store)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := must(classic.NewTokenShaper(counter.Limit{Max: 2, Per: time.Second}, 2, 2, store))
 	for range 5 {
 		v, delay, err := l.Reserve(context.Background(), api, 1)
 		if err != nil {
@@ -247,10 +214,7 @@ func ExampleTokenShaper() {
 // A caller who comes just after a departure is not admitted, unless he waits.
 func ExampleLeakyQueue() {
 	store, now := day()
-	l, err := classic.NewLeakyQueue(counter.Limit{Max: 60, Per: time.Minute}, 10, store)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := must(classic.NewLeakyQueue(counter.Limit{Max: 60, Per: time.Minute}, 10, store))
 	try(l, 1)
 	try(l, 1)
 	*now = now.Add(time.Second)
@@ -263,24 +227,14 @@ func ExampleLeakyQueue() {
 
 // Five at once: one leaves, two wait for their turn, and two find no slot.
 func ExampleLeakyQueue_Wait() {
-	store, err := classic.Memory(classic.Config{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	l, err := classic.NewLeakyQueue(counter.Limit{Max: 10, Per: time.Second}, 2, store)
-	if err != nil {
-		log.Fatal(err)
-	}
+	store := must(classic.Memory(classic.Config{}))
+	l := must(classic.NewLeakyQueue(counter.Limit{Max: 10, Per: time.Second}, 2, store))
 	began := time.Now()
 	var left sync.Map
 	var wg sync.WaitGroup
 	for i := range 5 {
 		wg.Go(func() {
-			v, err := l.Wait(context.Background(), api, 1)
-			if err != nil {
-				log.Fatal(err)
-			}
-			left.Store(i, v.Allowed)
+			left.Store(i, must(l.Wait(context.Background(), api, 1)).Allowed)
 		})
 	}
 	wg.Wait()
@@ -299,10 +253,7 @@ func ExampleLeakyQueue_Wait() {
 // second early, and with it Max too many get in.
 func ExampleTextbookTiers() {
 	store, now := day()
-	l, err := classic.NewTextbookTiers(counter.Limit{Max: 100, Per: 24 * time.Hour}, store)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := must(classic.NewTextbookTiers(counter.Limit{Max: 100, Per: 24 * time.Hour}, store))
 	*now = time.Date(2026, 3, 2, 23, 30, 33, 999_000_000, time.UTC)
 	try(l, 100)
 	*now = now.Add(24*time.Hour - 999*time.Millisecond)

@@ -46,6 +46,7 @@ type kind struct {
 	name  string
 	make  maker
 	shape shape
+	worst int64 // hits of a true window that a limit, and room, of 100 was seen to admit
 }
 
 // shape is the room of a limiter, and the bounds that follow.
@@ -66,54 +67,38 @@ func (k kind) most(s setup) int64 {
 	return s.max
 }
 
-// of makes a maker of a constructor: a nil pointer must not become a limiter.
-func of[L classic.Measured](l L, err error) (classic.Measured, error) {
-	if err != nil {
-		return nil, err
+// plain makes a maker of a constructor, and rated of a constructor with room. A nil
+// pointer must not become a limiter.
+func plain[L classic.Measured](f func(counter.Limit, *classic.Store) (L, error)) maker {
+	return rated(func(l counter.Limit, _ int64, s *classic.Store) (L, error) { return f(l, s) })
+}
+
+func rated[L classic.Measured](f func(counter.Limit, int64, *classic.Store) (L, error)) maker {
+	return func(limit counter.Limit, room int64, store *classic.Store) (classic.Measured, error) {
+		l, err := f(limit, room, store)
+		if err != nil {
+			return nil, err
+		}
+		return l, nil
 	}
-	return l, nil
 }
 
 var kinds = []kind{
-	{"fixed-window", func(l counter.Limit, _ int64, s *classic.Store) (classic.Measured, error) {
-		return of(classic.NewFixedWindow(l, s))
-	}, windowed},
-	{"fixed-slots", func(l counter.Limit, _ int64, s *classic.Store) (classic.Measured, error) {
-		return of(classic.NewFixedSlots(l, s))
-	}, windowed},
-	{"sliding-log", func(l counter.Limit, _ int64, s *classic.Store) (classic.Measured, error) {
-		return of(classic.NewSlidingLog(l, s))
-	}, windowed},
-	{"sliding-counter", func(l counter.Limit, _ int64, s *classic.Store) (classic.Measured, error) {
-		return of(classic.NewSlidingCounter(l, s))
-	}, windowed},
-	{"sliding-decay", func(l counter.Limit, _ int64, s *classic.Store) (classic.Measured, error) {
-		return of(classic.NewSlidingDecay(l, s))
-	}, windowed},
-	{"token-bucket", func(l counter.Limit, room int64, s *classic.Store) (classic.Measured, error) {
-		return of(classic.NewTokenBucket(l, room, s))
-	}, bursting},
-	{"gcra", func(l counter.Limit, room int64, s *classic.Store) (classic.Measured, error) {
-		return of(classic.NewGCRA(l, room, s))
-	}, bursting},
-	{"leaky-meter", func(l counter.Limit, room int64, s *classic.Store) (classic.Measured, error) {
-		return of(classic.NewLeakyMeter(l, room, s))
-	}, bursting},
-	{"leaky-queue", func(l counter.Limit, room int64, s *classic.Store) (classic.Measured, error) {
-		return of(classic.NewLeakyQueue(l, room, s))
-	}, queueing},
-	{"textbook-tiers", func(l counter.Limit, _ int64, s *classic.Store) (classic.Measured, error) {
-		return of(classic.NewTextbookTiers(l, s))
-	}, windowed},
-	{"first-hit-window", func(l counter.Limit, _ int64, s *classic.Store) (classic.Measured, error) {
-		return of(classic.NewFirstHitWindow(l, s))
-	}, windowed},
-	{"request-decay", func(l counter.Limit, _ int64, s *classic.Store) (classic.Measured, error) {
-		return of(classic.NewRequestDecay(l, s))
-	}, whole},
-	{"token-shaper", func(l counter.Limit, room int64, s *classic.Store) (classic.Measured, error) {
-		return of(classic.NewTokenShaper(l, room, l.Max, s))
-	}, bursting},
+	{"fixed-window", plain(classic.NewFixedWindow), windowed, 200},
+	{"fixed-slots", plain(classic.NewFixedSlots), windowed, 200},
+	{"sliding-log", plain(classic.NewSlidingLog), windowed, 100},
+	{"sliding-counter", plain(classic.NewSlidingCounter), windowed, 199},
+	{"sliding-decay", plain(classic.NewSlidingDecay), windowed, 200},
+	{"token-bucket", rated(classic.NewTokenBucket), bursting, 200},
+	{"gcra", rated(classic.NewGCRA), bursting, 200},
+	{"leaky-meter", rated(classic.NewLeakyMeter), bursting, 200},
+	{"leaky-queue", rated(classic.NewLeakyQueue), queueing, 101},
+	{"textbook-tiers", plain(classic.NewTextbookTiers), windowed, 200},
+	{"first-hit-window", plain(classic.NewFirstHitWindow), windowed, 199},
+	{"request-decay", plain(classic.NewRequestDecay), whole, 200},
+	{"token-shaper", rated(func(l counter.Limit, room int64, s *classic.Store) (*classic.TokenShaper, error) {
+		return classic.NewTokenShaper(l, room, l.Max, s)
+	}), bursting, 200},
 }
 
 // each runs f for every kind of limiter, except these.
@@ -155,12 +140,32 @@ func onRedis(t testing.TB, addr string, cfg classic.Config) *classic.Store {
 	return s
 }
 
+// both are a store in memory and one on the server at addr.
+func both(t testing.TB, addr string, cfg classic.Config) []*classic.Store {
+	t.Helper()
+	return []*classic.Store{memory(t, cfg), onRedis(t, addr, cfg)}
+}
+
 // client tries to dial once: five times, the default, take longer than a call has.
 func client(t testing.TB, addr string) *goredis.Client {
 	t.Helper()
 	c := goredis.NewClient(&goredis.Options{Addr: addr, ContextTimeoutEnabled: true, DialerRetries: 1})
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// held is the memory of a key.
+func held(t testing.TB, l classic.Measured, key counter.Key) int64 {
+	t.Helper()
+	n, err := l.Bytes(ctx, key)
+	require.NoError(t, err)
+	return n
+}
+
+// since is what a limiter has cost since a former cost.
+func since(l classic.Measured, before classic.Cost) classic.Cost {
+	c := l.Cost()
+	return classic.Cost{Calls: c.Calls - before.Calls, Trips: c.Trips - before.Trips, Reads: c.Reads - before.Reads, Writes: c.Writes - before.Writes}
 }
 
 func take(t testing.TB, l classic.Limiter, key counter.Key, n int64) counter.Verdict {

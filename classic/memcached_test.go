@@ -13,7 +13,6 @@ import (
 
 	"github.com/abacus-go/abacus/classic"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -71,8 +70,7 @@ func TestTheReadsOfTheTextbook(t *testing.T) {
 	proxy := servertest.NewProxy(t, addr, 5*time.Millisecond)
 	c := clockAt(time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC))
 	l := tiersOn.new(t, 2, 24*time.Hour, 0, memcached(t, proxy.Addr, classic.Config{Now: c.now, Grace: grace}))
-	_, err := l.Bytes(ctx, name(1)) // connects
-	require.NoError(t, err)
+	held(t, l, name(1)) // connects
 	for i, row := range []struct {
 		allowed                   bool
 		trips, writes, incr, adds int64
@@ -80,47 +78,22 @@ func TestTheReadsOfTheTextbook(t *testing.T) {
 		before, cost := statsOf(t, addr), l.Cost()
 		proxy.Reset()
 		require.Equal(t, row.allowed, take(t, l, signup, 1).Allowed)
-		after, now := statsOf(t, addr), l.Cost()
+		after := statsOf(t, addr)
 		grown := func(name string) int64 { return after[name] - before[name] }
 		require.EqualValues(t, 142, grown("cmd_get"), "call %d", i)
 		require.Equal(t, row.incr, grown("incr_hits")+grown("incr_misses"))
 		require.Equal(t, row.adds, grown("cmd_set"))
 		require.EqualValues(t, row.trips, proxy.Trips())
-		require.Equal(t, classic.Cost{Calls: 1, Trips: row.trips, Reads: 142, Writes: row.writes},
-			classic.Cost{Calls: now.Calls - cost.Calls, Trips: now.Trips - cost.Trips, Reads: now.Reads - cost.Reads, Writes: now.Writes - cost.Writes})
+		require.Equal(t, classic.Cost{Calls: 1, Trips: row.trips, Reads: 142, Writes: row.writes}, since(l, cost))
 	}
-	n, err := l.Bytes(ctx, signup)
-	require.NoError(t, err)
-	require.InEpsilon(t, statsOf(t, addr)["bytes"], n, 0.1, "as the server counts")
+	require.InEpsilon(t, statsOf(t, addr)["bytes"], held(t, l, signup), 0.1, "as the server counts")
 }
 
-// Tiers on memcached decide as in memory.
-func TestScriptsOnMemcached(t *testing.T) {
-	addr := servertest.Memcached(t)
-	r, c := dice(t), clockAt(start)
-	for i := range long.Rounds(6, 30) {
-		s := randomScript(r, tiersOn, 60)
-		cfg := classic.Config{Now: c.now, Grace: grace, Prefix: fmt.Sprint("s", i)}
-		here := tiersOn.new(t, s.max, time.Duration(s.per)*1000, 0, memory(t, cfg))
-		there := tiersOn.new(t, s.max, time.Duration(s.per)*1000, 0, memcached(t, addr, cfg))
-		for j, call := range s.calls {
-			c.set(time.UnixMicro(call.at))
-			require.Equal(t, take(t, here, name(i), call.n), take(t, there, name(i), call.n), "script %d %+v, call %d %+v", i, s.setup, j, call)
-		}
-	}
-}
-
-// Callers that check before the first of them adds are all admitted, and every
-// admitted hit counts.
 func TestRacersOnMemcached(t *testing.T) {
 	addr := servertest.Memcached(t)
-	proxy := servertest.NewProxy(t, addr, 10*time.Millisecond)
-	c := clockAt(start)
-	l := tiersOn.new(t, 20, time.Minute, 0, memcached(t, proxy.Addr, classic.Config{Now: c.now, Grace: grace}))
-	got := herd(t, l, 60, 1)
-	require.Greater(t, got, int64(20))
-	far := tiersOn.new(t, 1000, time.Minute, 0, memcached(t, addr, classic.Config{Now: c.now, Grace: grace}))
-	require.Equal(t, 1000-got-1, take(t, far, signup, 1).Remaining, "incr and add lose none")
+	checkThenAdd(t, func(delay time.Duration, cfg classic.Config) *classic.Store {
+		return memcached(t, servertest.NewProxy(t, addr, delay).Addr, cfg)
+	})
 }
 
 // An item ends by itself, also where memcached wants a date.
@@ -161,17 +134,6 @@ func TestMemcachedFails(t *testing.T) {
 	fails("")
 	_, err := l.Bytes(ctx, signup)
 	require.ErrorIs(t, err, counter.ErrStore)
-}
-
-// The other limiters read and write in a single step, which memcached has not.
-func TestWhatMemcachedRefuses(t *testing.T) {
-	store := memcached(t, "127.0.0.1:1", classic.Config{})
-	each(t, func(t *testing.T, k kind) {
-		_, err := k.make(counter.Limit{Max: 5, Per: time.Minute}, 5, store)
-		require.EqualError(t, err, "classic: limit 5/m: the store is memcached, want Memory or Redis, where a limiter reads and writes in one step")
-	}, "textbook-tiers")
-	_, err := classic.Memcached(nil, classic.Config{})
-	require.EqualError(t, err, "classic: the memcached client is nil, want one of gomemcache")
 }
 
 // The longest name there is fits into a name of memcached.

@@ -4,7 +4,6 @@ import (
 	"math/big"
 	"time"
 
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -25,23 +24,50 @@ type setup struct {
 	max, per, room int64
 }
 
-var models = map[string]func(setup) model{
-	"fixed-window": func(s setup) model { return &windowModel{setup: s} },
-	"fixed-slots":  func(s setup) model { return &slotModel{setup: s} },
-	"sliding-log": func(s setup) model {
-		return &logModel{limits: counter.Limits{{Max: s.max, Per: time.Duration(s.per) * time.Microsecond}}}
-	},
-	"sliding-counter":  func(s setup) model { return &counterModel{setup: s, counts: map[int64]int64{}} },
-	"sliding-decay":    func(s setup) model { return &decayModel{setup: s, level: new(big.Rat)} },
-	"token-bucket":     func(s setup) model { return &bucketModel{setup: s, tokens: rat(s.room), fresh: true} },
-	"leaky-meter":      func(s setup) model { return &meterModel{setup: s, level: new(big.Rat), fresh: true} },
-	"gcra":             func(s setup) model { return &arrivalModel{setup: s} },
-	"leaky-queue":      func(s setup) model { return &queueModel{setup: s} },
-	"textbook-tiers":   func(s setup) model { return &secondsModel{setup: s} },
-	"first-hit-window": func(s setup) model { return &firstModel{setup: s} },
-	"request-decay":    func(s setup) model { return &wholeModel{setup: s} },
-	"token-shaper":     func(s setup) model { return &arrivalModel{setup: s} },
+func (s setup) window() time.Duration { return time.Duration(s.per) * time.Microsecond }
+
+// modelOf is the model of a kind. While clocks do not go back, all limiters with a
+// burst have the rule of the leaky meter.
+func modelOf(k kind, s setup, forward bool) model {
+	name := k.name
+	if k.shape == bursting && forward {
+		name = "leaky-meter"
+	}
+	switch name {
+	case "fixed-window":
+		return &spanModel{setup: s, span: func(at int64) (from, to int64) {
+			from = floor(at, s.per) * s.per
+			return from, from + s.per - 1
+		}}
+	case "sliding-log": // no hit is ever dropped
+		return &spanModel{setup: s, span: func(at int64) (from, to int64) { return at - s.per, afterAll }}
+	case "textbook-tiers": // cut to whole seconds, the last of which holds the instant
+		return &spanModel{setup: s, span: func(at int64) (from, to int64) {
+			end := (floor(at, 1e6) + 1) * 1e6
+			return end - s.per/1e6*1e6, end - 1
+		}}
+	case "fixed-slots":
+		return &slotModel{setup: s}
+	case "sliding-counter":
+		return &counterModel{setup: s, counts: map[int64]int64{}}
+	case "sliding-decay":
+		return &decayModel{setup: s, level: new(big.Rat)}
+	case "token-bucket", "leaky-meter": // tokens are the room that is left
+		return &meterModel{setup: s, level: new(big.Rat), fresh: true}
+	case "gcra", "token-shaper":
+		return &arrivalModel{setup: s}
+	case "leaky-queue":
+		return &queueModel{setup: s}
+	case "first-hit-window":
+		return &firstModel{setup: s}
+	case "request-decay":
+		return &wholeModel{setup: s}
+	}
+	panic("no model of " + k.name)
 }
+
+// afterAll is after all calls, in microseconds.
+const afterAll = 1 << 53
 
 func rat(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
 
@@ -54,18 +80,19 @@ func times(a, b *big.Rat) *big.Rat { return new(big.Rat).Mul(a, b) }
 // floor is a/b rounded down.
 func floor(a, b int64) int64 { return tiers.Index(a, time.Duration(b)) }
 
-// windowModel: every hit of an aligned window.
-type windowModel struct {
+// spanModel: every hit of the span of an instant.
+type spanModel struct {
 	setup
-	log oracle.Log
+	log  oracle.Log
+	span func(at int64) (from, to int64)
 }
 
-func (m *windowModel) can(at, n int64) bool {
-	start := floor(at, m.per) * m.per
-	return m.log.Count(time.UnixMicro(start), time.UnixMicro(start+m.per-1))+n <= m.max
+func (m *spanModel) can(at, n int64) bool {
+	from, to := m.span(at)
+	return m.log.Count(time.UnixMicro(from), time.UnixMicro(to))+n <= m.max
 }
 
-func (m *windowModel) hit(at, n int64) { m.log.Add(time.UnixMicro(at), n) }
+func (m *spanModel) hit(at, n int64) { m.log.Add(time.UnixMicro(at), n) }
 
 // slotModel: three counts with their windows; the newer window wins.
 type slotModel struct {
@@ -92,18 +119,6 @@ func (m *slotModel) hit(at, n int64) {
 	slot, window, count := m.find(at)
 	m.used[slot], m.window[slot], m.count[slot] = true, window, count+n
 }
-
-// logModel: every hit; none is ever dropped.
-type logModel struct {
-	limits counter.Limits
-	log    oracle.Log
-}
-
-func (m *logModel) can(at, n int64) bool {
-	return oracle.Judge{}.Exact(&m.log, time.UnixMicro(at), n, m.limits)
-}
-
-func (m *logModel) hit(at, n int64) { m.log.Add(time.UnixMicro(at), n) }
 
 // counterModel: the former window's share by overlap.
 type counterModel struct {
@@ -170,35 +185,6 @@ func (m *decayModel) hit(at, n int64) {
 	}
 }
 
-// bucketModel: tokens, which come at max/per.
-type bucketModel struct {
-	setup
-	tokens *big.Rat
-	at     int64
-	fresh  bool
-}
-
-func (m *bucketModel) now(at int64) *big.Rat {
-	if m.fresh {
-		return m.tokens
-	}
-	t := plus(m.tokens, times(rat(max(0, at-m.at)), frac(m.max, m.per)))
-	if t.Cmp(rat(m.room)) > 0 {
-		return rat(m.room)
-	}
-	return t
-}
-
-func (m *bucketModel) can(at, n int64) bool { return m.now(at).Cmp(rat(n)) >= 0 }
-
-func (m *bucketModel) hit(at, n int64) {
-	t := minus(m.now(at), rat(n))
-	if m.fresh || at > m.at {
-		m.at = at
-	}
-	m.tokens, m.fresh = t, false
-}
-
 // meterModel: units, which drain at max/per.
 type meterModel struct {
 	setup
@@ -261,20 +247,6 @@ func (m *queueModel) can(at, n int64) bool {
 func (m *queueModel) hit(at, n int64) {
 	m.free = plus(rat(at), times(rat(n), frac(m.per, m.max)))
 }
-
-// secondsModel: the last per, cut to whole seconds, the last of which holds the
-// instant.
-type secondsModel struct {
-	setup
-	log oracle.Log
-}
-
-func (m *secondsModel) can(at, n int64) bool {
-	end := (floor(at, 1e6) + 1) * 1e6
-	return m.log.Count(time.UnixMicro(end-m.per/1e6*1e6), time.UnixMicro(end-1))+n <= m.max
-}
-
-func (m *secondsModel) hit(at, n int64) { m.log.Add(time.UnixMicro(at), n) }
 
 // firstModel: a count since a first hit.
 type firstModel struct {

@@ -99,27 +99,35 @@ func randomScript(r *rand.Rand, k kind, calls int) script {
 	return s
 }
 
-// Every limiter, in memory and on Redis, answers what the plain model of its rule
-// says, at any time, also when clocks go back; and both answer alike to the last
+// Every limiter, in memory and on the servers, answers what the plain model of its rule
+// says, at any time, also when clocks go back; and all stores answer alike to the last
 // field.
 func TestScriptsAgainstTheModels(t *testing.T) {
-	addr := servertest.Redis(t)
+	addr, items := servertest.Redis(t), servertest.Memcached(t)
 	each(t, func(t *testing.T, k kind) {
 		r := dice(t)
 		c := clockAt(start)
 		scripts, admitted, denied := long.Rounds(16, 80), 0, 0
 		for i := range scripts {
 			s := randomScript(r, k, 60)
-			m := models[k.name](s.setup)
+			m := modelOf(k, s.setup, s.forward)
 			cfg := classic.Config{Now: c.now, Grace: grace}
-			here := k.new(t, s.max, time.Duration(s.per)*1000, s.room, memory(t, cfg))
-			there := k.new(t, s.max, time.Duration(s.per)*1000, s.room, onRedis(t, addr, cfg))
+			stores := both(t, addr, cfg)
+			if k.name == "textbook-tiers" {
+				stores = append(stores, memcached(t, items, cfg))
+			}
 			var log oracle.Log
 			var weight, latest int64 = 0, s.calls[0].at
 			for j, call := range s.calls {
 				c.set(time.UnixMicro(call.at).Add(time.Duration(r.IntN(1000)))) // what is beyond microseconds does not count
-				got, other := take(t, here, name(i), call.n), take(t, there, name(i), call.n)
-				require.Equal(t, got, other, "script %d %+v, call %d %+v: memory and Redis", i, s.setup, j, call)
+				var got counter.Verdict
+				for n, store := range stores {
+					v := take(t, k.new(t, s.max, s.window(), s.room, store), name(i), call.n)
+					if n == 0 {
+						got = v
+					}
+					require.Equal(t, got, v, "script %d %+v, call %d %+v: memory and %s", i, s.setup, j, call, store)
+				}
 				latest = max(latest, call.at)
 				if got.Allowed {
 					admitted++
@@ -134,15 +142,14 @@ func TestScriptsAgainstTheModels(t *testing.T) {
 				}
 			}
 			if s.forward || k.name == "sliding-log" {
-				require.LessOrEqual(t, log.Worst(time.Duration(s.per)*1000), bound(k, s.setup, weight), "script %d %+v", i, s)
+				require.LessOrEqual(t, log.Worst(s.window()), bound(k, s.setup, weight), "script %d %+v", i, s)
 			}
 			if s.forward && k.name == "textbook-tiers" {
-				require.LessOrEqual(t, log.Worst(time.Duration(s.per)*1000-time.Second), s.max)
+				require.LessOrEqual(t, log.Worst(s.window()-time.Second), s.max)
 			}
 		}
 		require.Greater(t, admitted, scripts)
 		require.Greater(t, denied, scripts)
-		t.Logf("%d admitted, %d denied", admitted, denied)
 	})
 }
 
@@ -153,7 +160,7 @@ func TestScriptsOfChangingLimits(t *testing.T) {
 		r := dice(t)
 		c := clockAt(start)
 		cfg := classic.Config{Now: c.now, Grace: grace}
-		stores := []*classic.Store{memory(t, cfg), onRedis(t, addr, cfg)}
+		stores := both(t, addr, cfg)
 		for i := range long.Rounds(8, 40) {
 			per := []time.Duration{time.Second, 7 * time.Second, time.Minute, 10 * time.Hour}[r.IntN(4)]
 			var limiters [][2]classic.Measured
@@ -237,34 +244,6 @@ func judge(t *testing.T, k kind, m model, s setup, c hitAt, latest int64, v coun
 	}
 	if k.name == "leaky-queue" && (!m.can(c.at+reset, 1) || reset > 0 && m.can(c.at+reset-1, 1)) {
 		t.Errorf("ResetAfter %s is not when the queue is empty", v.ResetAfter)
-	}
-}
-
-// A token bucket, GCRA, a leaky meter, and a shaper for which nobody waits, are
-// forms of the same rule.
-func TestShapesOfOneRule(t *testing.T) {
-	r := dice(t)
-	c := clockAt(start)
-	for i := range long.Rounds(40, 200) {
-		s := randomScript(r, kinds[5], 80)
-		if !s.forward {
-			continue
-		}
-		store := memory(t, classic.Config{Now: c.now})
-		var verdicts [4]counter.Verdict
-		var limiters [4]classic.Measured
-		for j, k := range []kind{kinds[5], kinds[6], kinds[7], kinds[12]} {
-			limiters[j] = k.new(t, s.max, time.Duration(s.per)*1000, s.room, store)
-		}
-		for _, call := range s.calls {
-			c.set(time.UnixMicro(call.at))
-			for j := range limiters {
-				verdicts[j] = take(t, limiters[j], name(i), call.n)
-			}
-			require.Equal(t, verdicts[0], verdicts[1], "%+v", s.setup)
-			require.Equal(t, verdicts[0], verdicts[2], "%+v", s.setup)
-			require.Equal(t, verdicts[0], verdicts[3], "%+v", s.setup)
-		}
 	}
 }
 

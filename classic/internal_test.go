@@ -1,6 +1,7 @@
 package classic
 
 import (
+	"errors"
 	"math/big"
 	"math/rand/v2"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -55,4 +57,12 @@ func TestMulDiv(t *testing.T) {
 	}
 	whole, _ := mulDiv(1<<62, 1<<62, 1)
 	require.Positive(t, whole, "too large for a number is the largest")
+}
+
+// Redis 7.2 names the key that a user has no right to; the server of these tests
+// does not.
+func TestAnErrorThatNamesTheKey(t *testing.T) {
+	key := counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}
+	err := &storeError{"gcra", key, errors.New("NOPERM User x has no permissions to access the 'cl:gcra:1m" + tag(key) + "' key")}
+	require.EqualError(t, err, `classic: gcra: event "signup": NOPERM User x has no permissions to access the 'cl:gcra:1m{...}' key`)
 }
