@@ -39,6 +39,14 @@ func (p *postbox) deliver(_ context.Context, m mail) error {
 	return nil
 }
 
+// over is a sender that delivers into a postbox, and counts on a store.
+func (p *postbox) over(t *testing.T, store backend.Store) *sender {
+	t.Helper()
+	s, err := newSender(store, p.deliver)
+	require.NoError(t, err)
+	return s
+}
+
 func to(address string, n int) []mail {
 	mails := make([]mail, n)
 	for i := range mails {
@@ -52,8 +60,7 @@ func to(address string, n int) []mail {
 func TestMailsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var box postbox
-		s, err := newSender(memory.New(memory.Config{}), box.deliver)
-		require.NoError(t, err)
+		s := box.over(t, memory.New(memory.Config{}))
 		users := func(n int) (mails []mail) {
 			for i := range n {
 				mails = append(mails, to(fmt.Sprintf("user%d@example.org", i), 1)...)
@@ -91,8 +98,7 @@ func TestFailedDeliveries(t *testing.T) {
 			"unknown@example.org": slices.Repeat([]error{unknown}, 10),
 			"lost@example.org":    {lost, lost, lost, lost, lost},
 		}}
-		s, err := newSender(memory.New(memory.Config{}), box.deliver)
-		require.NoError(t, err)
+		s := box.over(t, memory.New(memory.Config{}))
 		hour, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		left := s.sendAll(hour, to("busy@example.org", 1))
@@ -128,9 +134,7 @@ func TestMailsWaitForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var box postbox
 		store := broken{memory.New(memory.Config{}), time.Now().Add(time.Hour)}
-		s, err := newSender(store, box.deliver)
-		require.NoError(t, err)
-		require.Empty(t, s.sendAll(t.Context(), to("ada@example.org", 3)))
+		require.Empty(t, box.over(t, store).sendAll(t.Context(), to("ada@example.org", 3)))
 		require.False(t, time.Now().Before(store.until))
 		require.Len(t, box.got, 3)
 	})
@@ -203,12 +207,9 @@ func TestTheServerIsSilent(t *testing.T) {
 				require.Equal(t, queue, left.String())
 				store := memory.New(memory.Config{})
 				require.NoError(t, store.LoadFile(counts))
-				var box postbox
-				s, err := newSender(store, box.deliver)
-				require.NoError(t, err)
 				soon, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				require.Len(t, s.sendAll(soon, to("ada@example.org", 5)), 1, "the mail may have been delivered, and was counted")
+				require.Len(t, new(postbox).over(t, store).sendAll(soon, to("ada@example.org", 5)), 1, "the mail may have been delivered, and was counted")
 			})
 		})
 	}

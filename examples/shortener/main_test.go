@@ -9,13 +9,14 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/limitertest"
 )
@@ -24,160 +25,120 @@ var accounts = map[string]account{
 	"ada": {password: "lovelace"}, "eve": {password: "x"}, "alan": {password: "turing", pays: true}, "root": {password: "toor", support: true},
 }
 
-func start(t *testing.T, store backend.Store) (shorten func(name, target string) (*http.Response, string), server *httptest.Server) {
+const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+// serve serves the site on a store, and returns its address.
+func serve(t *testing.T, store backend.Store) string {
 	t.Helper()
 	site, _, err := newSite(store, accounts)
 	require.NoError(t, err)
-	server = httptest.NewServer(site)
+	server := httptest.NewServer(site)
 	t.Cleanup(server.Close)
-	return func(name, target string) (*http.Response, string) {
-		t.Helper()
-		r, err := http.NewRequest(http.MethodPost, server.URL+"/links", strings.NewReader(url.Values{"url": {target}}.Encode()))
-		require.NoError(t, err)
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return server.URL
+}
+
+// ask sends a request of a user, with a form if it is not empty, and follows no
+// redirection.
+func ask(t *testing.T, method, address, accept, name string, form url.Values) (answer *http.Response, body string) {
+	t.Helper()
+	r, err := http.NewRequest(method, address, strings.NewReader(form.Encode()))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Accept", accept)
+	if name != "" {
 		r.SetBasicAuth(name, accounts[name].password)
-		answer, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		body, err := io.ReadAll(answer.Body)
-		require.NoError(t, err)
-		require.NoError(t, answer.Body.Close())
-		return answer, strings.TrimSpace(string(body))
-	}, server
+	}
+	answer, err = http.DefaultTransport.RoundTrip(r)
+	require.NoError(t, err)
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	return answer, string(text)
+}
+
+// shorten makes links, and wants a status of each; it returns the last answer.
+func shorten(t *testing.T, site, accept, name, target string, statuses ...int) (answer *http.Response, body string) {
+	t.Helper()
+	for i, want := range statuses {
+		answer, body = ask(t, http.MethodPost, site+"/links", accept, name, url.Values{"url": {target}})
+		require.Equal(t, want, answer.StatusCode, "%s, link %d: %s", name, i, body)
+	}
+	return answer, strings.TrimSpace(body)
+}
+
+// made is the statuses of n links, and then of one too many.
+func made(n int) []int {
+	return append(slices.Repeat([]int{http.StatusCreated}, n), http.StatusTooManyRequests)
 }
 
 func TestLinksPerUser(t *testing.T) {
-	shorten, server := start(t, memory.New(memory.Config{}))
-
-	answer, link := shorten("ada", "https://go.dev/doc")
-	require.Equal(t, http.StatusCreated, answer.StatusCode)
+	site := serve(t, memory.New(memory.Config{}))
+	answer, link := shorten(t, site, "*/*", "ada", "https://go.dev/doc", 201)
 	require.Contains(t, answer.Header.Get("RateLimit"), `"10/m";r=9;`)
-	once := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for range 20 {
-		answer, err := once.Get(link)
-		require.NoError(t, err)
-		require.NoError(t, answer.Body.Close())
+		answer, _ := ask(t, http.MethodGet, link, "*/*", "", nil)
 		require.Equal(t, "https://go.dev/doc", answer.Header.Get("Location"))
 		require.Empty(t, answer.Header.Get("RateLimit"), "following is not limited")
 	}
-	for range 5 {
-		answer, _ = shorten("ada", "ftp://go.dev")
-		require.Equal(t, http.StatusBadRequest, answer.StatusCode, "what is no link does not count")
-	}
-	for range 9 {
-		answer, _ = shorten("ada", "https://go.dev")
-		require.Equal(t, http.StatusCreated, answer.StatusCode)
-	}
-	answer, _ = shorten("ada", "https://go.dev")
-	require.Equal(t, http.StatusTooManyRequests, answer.StatusCode)
+	shorten(t, site, "*/*", "ada", "ftp://go.dev", 400, 400, 400, 400, 400) // what is no link does not count
+	answer, _ = shorten(t, site, "*/*", "ada", "https://go.dev", made(9)...)
 	require.Contains(t, answer.Header.Get("RateLimit"), `"10/m";r=0;t=`+answer.Header.Get("Retry-After"))
-	answer, _ = shorten("eve", "https://go.dev")
-	require.Equal(t, http.StatusCreated, answer.StatusCode, "another user has his own limit")
-
-	stranger, err := http.Post(server.URL+"/links", "", nil)
-	require.NoError(t, err)
-	require.NoError(t, stranger.Body.Close())
-	require.Equal(t, http.StatusUnauthorized, stranger.StatusCode)
+	shorten(t, site, "*/*", "eve", "https://go.dev", 201) // another user has his own limit
+	shorten(t, site, "*/*", "", "https://go.dev", 401)
 }
 
 // Users who pay make more links, and support sees and unlocks users of full plans.
 func TestPlansAndSupport(t *testing.T) {
-	shorten, server := start(t, memory.New(memory.Config{}))
-	ask := func(method, path, name string) (int, string) {
-		r, err := http.NewRequest(method, server.URL+path, nil)
-		require.NoError(t, err)
-		r.SetBasicAuth(name, accounts[name].password)
-		answer, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		body, err := io.ReadAll(answer.Body)
-		require.NoError(t, err)
-		require.NoError(t, answer.Body.Close())
-		return answer.StatusCode, string(body)
-	}
+	site := serve(t, memory.New(memory.Config{}))
 	for name, most := range map[string]int{"ada": 10, "alan": 60} {
-		for range most {
-			answer, _ := shorten(name, "https://go.dev")
-			require.Equal(t, http.StatusCreated, answer.StatusCode)
-		}
-		answer, _ := shorten(name, "https://go.dev")
-		require.Equal(t, http.StatusTooManyRequests, answer.StatusCode, name)
+		shorten(t, site, "*/*", name, "https://go.dev", made(most)...)
 	}
-	status, page := ask(http.MethodGet, "/users/alan", "root")
-	require.Equal(t, http.StatusOK, status)
+	answer, page := ask(t, http.MethodGet, site+"/users/alan", "*/*", "root", nil)
+	require.Equal(t, http.StatusOK, answer.StatusCode)
 	require.Contains(t, page, "60/m: 60 used, 0 left, full for ")
 	require.Contains(t, page, "5000/d: 60 used, 4940 left\n")
-	status, _ = ask(http.MethodPost, "/users/alan/unlock", "root")
-	require.Equal(t, http.StatusNoContent, status)
-	answer, _ := shorten("alan", "https://go.dev")
-	require.Equal(t, http.StatusCreated, answer.StatusCode)
-	_, page = ask(http.MethodGet, "/users/ada", "root")
+	answer, _ = ask(t, http.MethodPost, site+"/users/alan/unlock", "*/*", "root", nil)
+	require.Equal(t, http.StatusNoContent, answer.StatusCode)
+	shorten(t, site, "*/*", "alan", "https://go.dev", 201)
+	_, page = ask(t, http.MethodGet, site+"/users/ada", "*/*", "root", nil)
 	require.Contains(t, page, "100/d: 10 used, 90 left\n", "another user's counts stay")
-	status, _ = ask(http.MethodGet, "/users/ada", "ada")
-	require.Equal(t, http.StatusForbidden, status)
+	answer, _ = ask(t, http.MethodGet, site+"/users/ada", "*/*", "ada", nil)
+	require.Equal(t, http.StatusForbidden, answer.StatusCode)
 }
 
 // A browser gets the form again, filled in, with a message and the wait in words.
 func TestBrowser(t *testing.T) {
-	_, server := start(t, memory.New(memory.Config{}))
-	post := func(name, target string) (int, string) {
-		r, err := http.NewRequest(http.MethodPost, server.URL+"/links", strings.NewReader(url.Values{"url": {target}}.Encode()))
-		require.NoError(t, err)
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.Header.Set("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
-		r.SetBasicAuth(name, accounts[name].password)
-		answer, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		body, err := io.ReadAll(answer.Body)
-		require.NoError(t, err)
-		require.NoError(t, answer.Body.Close())
+	site := serve(t, memory.New(memory.Config{}))
+	for _, row := range []struct {
+		name, target string
+		statuses     []int
+		want         string // of the last
+	}{
+		{"ada", "https://go.dev", []int{201}, `<a href="` + site + "/"},
+		{"ada", "https://go.dev", made(9), `role="alert">Your plan has 10/m\. Try again in \d+ seconds\.(?s:.*)value="https://go.dev"`},
+		{"nobody", "https://go.dev", []int{401}, `Please log in\.`},
+		{"eve", "ftp://go.dev", []int{400}, `Please enter a link that begins with https://\.(?s:.*)value="ftp://go.dev"`},
+	} {
+		answer, body := shorten(t, site, browser, row.name, row.target, row.statuses...)
 		require.Equal(t, "text/html; charset=utf-8", answer.Header.Get("Content-Type"))
-		return answer.StatusCode, string(body)
+		require.Regexp(t, row.want, body)
 	}
-	for range 10 {
-		status, body := post("ada", "https://go.dev")
-		require.Equal(t, http.StatusCreated, status)
-		require.Contains(t, body, `<a href="`+server.URL+"/")
-	}
-	status, body := post("ada", "https://go.dev")
-	require.Equal(t, http.StatusTooManyRequests, status)
-	require.Regexp(t, `role="alert">Your plan has 10/m. Try again in \d+ seconds.`, body)
-	require.Contains(t, body, `value="https://go.dev"`)
-	status, body = post("nobody", "https://go.dev")
-	require.Equal(t, http.StatusUnauthorized, status)
-	require.Contains(t, body, "Please log in.")
-	status, body = post("eve", "ftp://go.dev")
-	require.Equal(t, http.StatusBadRequest, status)
-	require.Contains(t, body, "Please enter a link that begins with https://.")
-	require.Contains(t, body, `value="ftp://go.dev"`)
 }
 
 func TestLinksAreCountedWithoutAStore(t *testing.T) {
 	var faults limitertest.Faults
-	shorten, _ := start(t, faults.Wrap(memory.New(memory.Config{})))
+	site := serve(t, faults.Wrap(memory.New(memory.Config{})))
 	faults.Set(limitertest.Fault{Err: errors.New("down")})
-	for range 10 {
-		answer, _ := shorten("ada", "https://go.dev")
-		require.Equal(t, http.StatusCreated, answer.StatusCode)
-	}
-	answer, _ := shorten("ada", "https://go.dev")
-	require.Equal(t, http.StatusTooManyRequests, answer.StatusCode)
+	shorten(t, site, "*/*", "ada", "https://go.dev", made(10)...)
 }
 
+// A program that ends writes its counts, and the next one goes on with them.
 func TestCountsSurviveARestart(t *testing.T) {
 	free, err := net.Listen("tcp", "localhost:0")
 	require.NoError(t, err)
 	listen, counts := free.Addr().String(), filepath.Join(t.TempDir(), "counts")
 	require.NoError(t, free.Close())
-	shorten := func() int {
-		r, err := http.NewRequest(http.MethodPost, "http://"+listen+"/links", strings.NewReader("url=https://go.dev"))
-		require.NoError(t, err)
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.SetBasicAuth("ada", "lovelace")
-		answer, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		require.NoError(t, answer.Body.Close())
-		return answer.StatusCode
-	}
-	start := func() (stop func()) {
+	for _, statuses := range [][]int{slices.Repeat([]int{201}, 10), {429}} {
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() { ended <- run(ctx, listen, counts) }()
@@ -185,17 +146,8 @@ func TestCountsSurviveARestart(t *testing.T) {
 			conn, err := net.Dial("tcp", listen)
 			return err == nil && conn.Close() == nil
 		}, 10*time.Second, 10*time.Millisecond)
-		return func() {
-			cancel()
-			require.NoError(t, <-ended)
-		}
+		shorten(t, "http://"+listen, "*/*", "ada", "https://go.dev", statuses...)
+		cancel()
+		require.NoError(t, <-ended)
 	}
-	stop := start()
-	for range 10 {
-		require.Equal(t, 201, shorten())
-	}
-	stop()
-	stop = start()
-	require.Equal(t, http.StatusTooManyRequests, shorten())
-	stop()
 }
