@@ -1,6 +1,7 @@
 package stores
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -17,14 +18,26 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-func open(t *testing.T, url string) *Opened {
+func open(t *testing.T, url string) *Opened { return openBy(t, Open, url) }
+
+// openBy opens a store by Open or OpenReadOnly.
+func openBy(t *testing.T, by func(Name, time.Duration) (*Opened, error), url string) *Opened {
 	t.Helper()
 	name, err := Parse(url)
 	require.NoError(t, err)
-	store, err := Open(name, 5*time.Second)
+	store, err := by(name, 5*time.Second)
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	return store
+}
+
+// counterOn is a counter on a store.
+func counterOn(t *testing.T, store *Opened, cfg counter.Config) *counter.Counter {
+	t.Helper()
+	cfg.Patience = cmp.Or(cfg.Patience, 5*time.Second)
+	c, err := counter.New(store.Store, cfg)
+	require.NoError(t, err)
+	return c
 }
 
 // fill counts hits of many keys under a prefix, on a ladder with tiers that are
@@ -32,8 +45,7 @@ func open(t *testing.T, url string) *Opened {
 func fill(t *testing.T, store *Opened, prefix string, ladder tiers.Ladder) {
 	t.Helper()
 	now := time.Now() // stands still: else a key may have hits in two seconds, and an item more
-	c, err := counter.New(store.Store, counter.Config{Prefix: prefix, Ladder: ladder, Patience: 5 * time.Second, Now: func() time.Time { return now }})
-	require.NoError(t, err)
+	c := counterOn(t, store, counter.Config{Prefix: prefix, Ladder: ladder, Now: func() time.Time { return now }})
 	for i := range 100 {
 		key := counter.Key{Event: "e", Feature: fmt.Sprint(i)}
 		require.NoError(t, c.Add(t.Context(), key, 1))
@@ -91,9 +103,7 @@ func TestForgetGoesThrough(t *testing.T) {
 		"memcached": "memcached://" + servertest.Memcached(t) + "," + servertest.Memcached(t),
 	} {
 		t.Run(kind, func(t *testing.T) {
-			store := open(t, url)
-			c, err := counter.New(store.Store, counter.Config{Prefix: "mine", Patience: 5 * time.Second})
-			require.NoError(t, err)
+			c := counterOn(t, open(t, url), counter.Config{Prefix: "mine"})
 			key, limits := counter.Key{Event: "e", Feature: "f"}, counter.MustLimits("9/d")
 			v, err := c.Take(t.Context(), key, 3, limits)
 			require.NoError(t, err)
@@ -173,8 +183,7 @@ func TestSilentServer(t *testing.T) {
 func TestCleanAfterFailure(t *testing.T) {
 	server := servertest.StartMemcached(t)
 	store := open(t, "memcached://"+server.Addr)
-	c, err := counter.New(store.Store, counter.Config{Prefix: "mine", Patience: 50 * time.Millisecond})
-	require.NoError(t, err)
+	c := counterOn(t, store, counter.Config{Prefix: "mine", Patience: 50 * time.Millisecond})
 	key := counter.Key{Event: "e", Feature: "f"}
 	require.NoError(t, c.Add(t.Context(), key, 1))
 	server.Pause()
@@ -186,7 +195,7 @@ func TestCleanAfterFailure(t *testing.T) {
 	// Clean waits for the addition before any removal.
 	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	_, err = store.Clean(soon, "mine")
+	_, err := store.Clean(soon, "mine")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	server.Resume()
 	_, err = store.Clean(t.Context(), "mine")
@@ -198,23 +207,13 @@ func TestCleanAfterFailure(t *testing.T) {
 // there.
 func TestOpenReadOnly(t *testing.T) {
 	for _, url := range []string{"redis://" + servertest.Redis(t), "redis://" + servertest.Redis(t) + "?layout=plain", "memcached://" + servertest.Memcached(t)} {
-		name, err := Parse(url)
-		require.NoError(t, err)
 		key, limits := counter.Key{Event: "signup", Feature: "ip:192.0.2.1"}, counter.MustLimits("5/h")
-		count := func(open func(Name, time.Duration) (*Opened, error)) *counter.Counter {
-			o, err := open(name, 10*time.Second)
-			require.NoError(t, err)
-			t.Cleanup(func() { o.Close() })
-			c, err := counter.New(o.Store, counter.Config{Patience: 10 * time.Second})
-			require.NoError(t, err)
-			return c
-		}
-		require.NoError(t, count(Open).Add(t.Context(), key, 2))
-		c := count(OpenReadOnly)
+		require.NoError(t, counterOn(t, open(t, url), counter.Config{}).Add(t.Context(), key, 2))
+		c := counterOn(t, openBy(t, OpenReadOnly, url), counter.Config{})
 		require.ErrorIs(t, c.Add(t.Context(), key, 1), ErrReadOnly)
 		require.ErrorIs(t, c.Forget(t.Context(), key), ErrReadOnly)
 		require.ErrorIs(t, c.Check(t.Context()), ErrReadOnly)
-		_, err = c.Take(t.Context(), key, 1, limits)
+		_, err := c.Take(t.Context(), key, 1, limits)
 		require.ErrorIs(t, err, ErrReadOnly)
 		n, err := c.Count(t.Context(), key, time.Hour)
 		require.NoError(t, err)
@@ -228,14 +227,7 @@ func TestOpenReadOnly(t *testing.T) {
 // A look tells of each server, and of a wrong one the reason.
 func TestLook(t *testing.T) {
 	redis, memcached := servertest.Redis(t), servertest.Memcached(t)
-	look := func(url string) []Look {
-		name, err := Parse(url)
-		require.NoError(t, err)
-		o, err := OpenReadOnly(name, time.Second)
-		require.NoError(t, err)
-		t.Cleanup(func() { o.Close() })
-		return o.Look(t.Context())
-	}
+	look := func(url string) []Look { return openBy(t, OpenReadOnly, url).Look(t.Context()) }
 	for _, l := range append(look("redis://"+redis), look("memcached://"+memcached)...) {
 		require.NoError(t, l.Err)
 		require.Positive(t, l.RoundTrip)

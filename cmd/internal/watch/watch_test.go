@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -72,6 +73,14 @@ func looks(t *testing.T, of *Source) *watch {
 	return &watch{source: of, ctx: t.Context(), servers: map[string]*serverState{}}
 }
 
+// viewed is a watch that may have viewers, and has none yet.
+func viewed(t *testing.T, of *Source) *watch {
+	w := looks(t, of)
+	w.viewers, w.ended = map[chan struct{}]bool{}, make(chan struct{})
+	close(w.ended)
+	return w
+}
+
 func ofWatched(t *testing.T, w *Config) *Source {
 	t.Helper()
 	of, err := OfStore(t.Context(), w)
@@ -79,21 +88,41 @@ func ofWatched(t *testing.T, w *Config) *Source {
 	return of
 }
 
+// condition is a condition of a look.
+func (l *look) condition(t *testing.T, name string) (found *condition) {
+	t.Helper()
+	i := slices.IndexFunc(l.Conditions, func(c condition) bool { return c.Name == name })
+	require.GreaterOrEqual(t, i, 0, "no condition %q in %v", name, l.Conditions)
+	return &l.Conditions[i]
+}
+
 // program is a limiter by the rules of the file, as a service has it.
 func program(t *testing.T, store string) *limiter.Limiter {
+	t.Helper()
+	c, err := counter.New(open(t, store).Store, counter.Config{Patience: -1})
+	require.NoError(t, err)
+	lim, err := limiter.New(c, limiter.Config{Rules: ruleSet(t), DecideWithin: -1})
+	require.NoError(t, err)
+	return lim
+}
+
+// open opens a store for the program and for the test.
+func open(t *testing.T, store string) *stores.Opened {
 	t.Helper()
 	name, err := stores.Parse(store)
 	require.NoError(t, err)
 	opened, err := stores.Open(name, 10*time.Second)
 	require.NoError(t, err)
 	t.Cleanup(func() { opened.Close() })
+	return opened
+}
+
+// ruleSet has the rules of the file, for stores that do not fail.
+func ruleSet(t *testing.T) []limiter.Rule {
+	t.Helper()
 	set, err := rules.Parse("rules.yaml", []byte(strings.ReplaceAll(rulesFile, ", on_failure: fail-local", "")))
 	require.NoError(t, err)
-	c, err := counter.New(opened.Store, counter.Config{Patience: -1})
-	require.NoError(t, err)
-	lim, err := limiter.New(c, limiter.Config{Rules: set.Rules, DecideWithin: -1})
-	require.NoError(t, err)
-	return lim
+	return set.Rules
 }
 
 func hit(t *testing.T, lim *limiter.Limiter, ip, user string) {
@@ -124,59 +153,43 @@ func TestWatchWritesNothing(t *testing.T) {
 	redis, memcached := servertest.Redis(t), servertest.Memcached(t)
 	client := goredis.NewClient(&goredis.Options{Addr: redis})
 	defer client.Close()
-	asking, err := stores.Parse("memcached://" + memcached)
-	require.NoError(t, err)
-	items, err := stores.Open(asking, time.Second)
-	require.NoError(t, err)
-	defer items.Close()
-	for _, row := range []struct {
-		store   string
-		prepare func()
-		written func() string
-	}{
-		{
-			"redis://" + redis,
-			func() { require.NoError(t, client.FunctionFlush(t.Context()).Err()) },
-			func() string {
-				info, err := client.InfoMap(t.Context(), "persistence").Result()
-				require.NoError(t, err)
-				libraries, err := client.FunctionList(t.Context(), goredis.FunctionListQuery{}).Result()
-				require.NoError(t, err)
-				require.Empty(t, libraries)
-				return info["Persistence"]["rdb_changes_since_last_save"]
-			},
+	items := open(t, "memcached://"+memcached)
+	for store, written := range map[string]func() string{
+		"redis://" + redis: func() string {
+			info, err := client.InfoMap(t.Context(), "persistence").Result()
+			require.NoError(t, err)
+			libraries, err := client.FunctionList(t.Context(), goredis.FunctionListQuery{}).Result()
+			require.NoError(t, err)
+			return fmt.Sprint(info["Persistence"]["rdb_changes_since_last_save"], libraries)
 		},
-		{
-			"memcached://" + memcached,
-			func() {},
-			func() string {
-				stats, err := items.Memcached.Stats(t.Context(), memcached)
-				require.NoError(t, err)
-				var all []string
-				// Not incr_misses: by an addition of 0 to no item each connection asks
-				// for the commands that the server knows.
-				for _, name := range []string{"cmd_set", "cmd_touch", "cmd_flush", "total_items", "incr_hits", "decr_hits", "decr_misses", "cas_hits", "cas_misses", "delete_hits", "delete_misses"} {
-					require.Contains(t, stats, name)
-					all = append(all, name+" "+stats[name])
-				}
-				return strings.Join(all, ", ")
-			},
+		"memcached://" + memcached: func() string {
+			stats, err := items.Memcached.Stats(t.Context(), memcached)
+			require.NoError(t, err)
+			var all []string
+			// Not incr_misses: by an addition of 0 to no item each connection asks for the
+			// commands that the server knows.
+			for _, name := range []string{"cmd_set", "cmd_touch", "cmd_flush", "total_items", "incr_hits", "decr_hits", "decr_misses", "cas_hits", "cas_misses", "delete_hits", "delete_misses"} {
+				require.Contains(t, stats, name)
+				all = append(all, stats[name])
+			}
+			return strings.Join(all, ", ")
 		},
 	} {
-		lim := program(t, row.store)
+		empty := written()
+		lim := program(t, store)
 		for range 3 { // the third is denied, and begins a ban
 			hit(t, lim, "203.0.113.9", "ada")
 		}
-		row.prepare()
-		before := row.written()
+		require.NoError(t, client.FunctionFlush(t.Context()).Err())
+		before := written()
 		require.Eventually(t, func() bool { // takings back may still be under way
 			was := before
-			before = row.written()
+			before = written()
 			return was == before
 		}, time.Minute, 300*time.Millisecond)
-		require.NotEqual(t, "0", before)
+		require.NotEqual(t, empty, before)
 
-		server := startSite(t, watched(t, row.store))
+		server := startSite(t, watched(t, store))
 		answer, err := http.Get(server.URL + "/watch/looks")
 		require.NoError(t, err)
 		events := bufio.NewScanner(answer.Body)
@@ -197,7 +210,7 @@ func TestWatchWritesNothing(t *testing.T) {
 		require.NotEmpty(t, key.Banned)
 		require.NotEmpty(t, key.Rods.Rods)
 		require.NoError(t, answer.Body.Close())
-		require.Equal(t, before, row.written(), row.store)
+		require.Equal(t, before, written(), store)
 	}
 }
 
@@ -242,23 +255,14 @@ func TestWatchStoreGoneAndBack(t *testing.T) {
 	}{{"redis", servertest.StartRedis}, {"memcached", servertest.StartMemcached}} {
 		server := row.start(t)
 		w := looks(t, ofWatched(t, watched(t, row.scheme+"://"+server.Addr)))
-		condition := func(l *look, name string) state {
-			for _, c := range l.Conditions {
-				if c.Name == name {
-					return c.State
-				}
-			}
-			t.Fatalf("no condition %q in %v", name, l.Conditions)
-			return ""
-		}
 		l := w.look(t.Context())
 		require.Empty(t, l.Servers[0].Fault)
 		require.NotNil(t, l.Trip)
 		require.Len(t, l.Servers[0].Trips, 3)
 		require.NotEmpty(t, l.Servers[0].Version)
-		require.Equal(t, holds, condition(l, "The store answers"))
-		require.Equal(t, unknown, condition(l, "The store takes hits"))
-		require.Equal(t, unknown, condition(l, "All callers count alike"))
+		require.Equal(t, holds, l.condition(t, "The store answers").State)
+		require.Equal(t, unknown, l.condition(t, "The store takes hits").State)
+		require.Equal(t, unknown, l.condition(t, "All callers count alike").State)
 		first := l.Servers[0].Since
 
 		server.Pause()
@@ -272,12 +276,12 @@ func TestWatchStoreGoneAndBack(t *testing.T) {
 		require.Contains(t, l.Servers[0].Fault, "connection refused", row.scheme)
 		require.Nil(t, l.Trip)
 		require.Greater(t, l.Servers[0].Since, first)
-		require.Equal(t, broken, condition(l, "The store answers"))
+		require.Equal(t, broken, l.condition(t, "The store answers").State)
 		require.Equal(t, l.Servers[0].Since, w.look(t.Context()).Servers[0].Since, "since the first look without an answer")
 
 		server.Restart()
 		require.Eventually(t, func() bool { l = w.look(t.Context()); return l.Servers[0].Fault == "" }, time.Minute, 100*time.Millisecond)
-		require.Equal(t, broken, condition(l, "The store has kept the longest window"))
+		require.Equal(t, broken, l.condition(t, "The store has kept the longest window").State)
 	}
 }
 
@@ -304,15 +308,10 @@ func TestWatchFailover(t *testing.T) {
 // Settings of the servers decide about the conditions.
 func TestWatchConditions(t *testing.T) {
 	w := looks(t, ofWatched(t, watched(t, "redis://"+servertest.Redis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"))))
-	for _, c := range w.look(t.Context()).Conditions {
-		if c.Name == "Nothing is evicted" {
-			require.Equal(t, broken, c.State)
-			require.Contains(t, c.Why, "allkeys-lru, ")
-			require.Contains(t, c.Why, " of 105 MB used. What is evicted is forgiven")
-			return
-		}
-	}
-	t.Fatal("no condition about evictions")
+	c := w.look(t.Context()).condition(t, "Nothing is evicted")
+	require.Equal(t, broken, c.State)
+	require.Contains(t, c.Why, "allkeys-lru, ")
+	require.Contains(t, c.Why, " of 105 MB used. What is evicted is forgiven")
 }
 
 // counted is a limiter and its numbers.
@@ -326,10 +325,8 @@ func service(t *testing.T) *counted {
 	t.Helper()
 	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew})
 	require.NoError(t, err)
-	set, err := rules.Parse("rules.yaml", []byte(strings.ReplaceAll(rulesFile, ", on_failure: fail-local", "")))
-	require.NoError(t, err)
 	numbers := tally.New(c)
-	lim, err := limiter.New(c, limiter.Config{Rules: set.Rules, Observe: numbers.Observe})
+	lim, err := limiter.New(c, limiter.Config{Rules: ruleSet(t), Observe: numbers.Observe})
 	require.NoError(t, err)
 	return &counted{lim, numbers}
 }
@@ -358,11 +355,7 @@ func TestWatchService(t *testing.T) {
 	l := w.look(t.Context())
 	require.Empty(t, l.Service.Fault)
 	require.Nil(t, l.Rates, "one look is no rate")
-	for _, c := range l.Conditions {
-		if c.Name == "All callers count alike" {
-			require.Equal(t, holds, c.State, c.Why)
-		}
-	}
+	require.Equal(t, holds, l.condition(t, "All callers count alike").State)
 	for range 4 {
 		hit(t, lim.Load().Limiter, "203.0.113.9", "<script>alert(1)</script>\u202e")
 	}
@@ -454,9 +447,7 @@ func TestWatchLooksOnce(t *testing.T) {
 		all.Add(1)
 		return &status{}, nil
 	}}
-	w := looks(t, of)
-	w.viewers, w.ended = map[chan struct{}]bool{}, make(chan struct{})
-	close(w.ended)
+	w := viewed(t, of)
 	const pages = 32
 	var open []chan struct{}
 	for range pages {
@@ -488,14 +479,12 @@ func TestWatchLooksInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var under atomic.Int64
 		hold := make(chan struct{})
-		w := looks(t, &Source{lim: lim.Limiter, ask: func(context.Context) (*status, error) {
+		w := viewed(t, &Source{lim: lim.Limiter, ask: func(context.Context) (*status, error) {
 			under.Add(1)
 			defer under.Add(-1)
 			<-hold
 			return &status{}, nil
 		}})
-		w.viewers, w.ended = map[chan struct{}]bool{}, make(chan struct{})
-		close(w.ended)
 		for range 2 {
 			news, _ := w.join()
 			synctest.Wait()
@@ -557,10 +546,8 @@ func TestWatchPage(t *testing.T) {
 	require.Empty(t, l.Servers)
 	for _, c := range l.Conditions {
 		require.Equal(t, holds, c.State, c.Name)
-		if c.Name == "All callers count alike" {
-			require.Equal(t, "One limiter counts, with these rules.", c.Why)
-		}
 	}
+	require.Equal(t, "One limiter counts, with these rules.", l.condition(t, "All callers count alike").Why)
 	key, err := w.source.key(t.Context(), "signup", "ip", "203.0.113.9", "")
 	require.NoError(t, err)
 	require.Equal(t, int64(1), key.Limits[0].Used)
