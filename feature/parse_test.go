@@ -18,39 +18,30 @@ func TestTextThatIsNoFeature(t *testing.T) {
 	values := `feature "ip+user" has 1 value, want 2 with commas between, and %2C for a comma within`
 	percent := `feature "ip+user" has a percent sign that is not of %25 or %2C in value 2, want %25 for a percent sign`
 	addr := netip.MustParseAddr("192.0.2.1")
-	for _, row := range []struct {
-		f    feature.Feature
-		want string
-	}{
-		{feature.New("ip", "garbage"), address},
-		{feature.New("ip", "192.0.2.1:567"), address},
-		{feature.New("ip", "[2001:db8::1]"), address},
-		{feature.New("ip", "[2001:db8::1]:567"), address},
-		{feature.New("ip", "2001:db8::/64"), address},
-		{feature.New("ip", "192.0.2.1%eth0"), address},
-		{feature.New("ip", "2001:db8::1%"), address},
-		{feature.New("ip", "192.0.2.01"), address},
-		{feature.New("ip", "192.0.2.1, 192.0.2.2"), address},
-		{feature.New("ip", "3221225985"), address},
-		{feature.New("email", "ada"), `feature "email" is not an e-mail address, want local-part@domain`},
-		{feature.New("domain", "exam ple.org"), domain},
-		{feature.New("domain", "example..org"), domain},
-		{feature.New("domain", "example.org, example.com"), domain},
-		{feature.New("domain", "<example.org>"), domain},
-		{feature.New("domain", "ada@"), domain},
-		{feature.New("domain", "."), domain},
-		{feature.New("ip+user", "192.0.2.1"), values},
-		{feature.New("ip+user", "192.0.2.1,a%2x"), percent},
-		{feature.New("ip+user", "192.0.2.1,%"), percent},
-		{feature.New("ip+user", "7,7"), address},
-		{feature.Network("ip", addr, 24, 48), `feature: Network has kind "ip", want a kind of your own, such as "net"`},
-		{feature.Network("a+b", addr, 24, 48), `feature: Network has kind "a+b", want a kind of your own, such as "net"`},
-		{feature.Network("net", addr, 0, 48), "feature: Network has 0 bits for IPv4, want 1 to 32"},
-		{feature.Network("net", addr, 33, 48), "feature: Network has 33 bits for IPv4, want 1 to 32"},
-		{feature.Network("net", addr, 24, 129), "feature: Network has 129 bits for IPv6, want 1 to 128"},
+	for want, all := range map[string][]feature.Feature{
+		address: {feature.New("ip", "garbage"), feature.New("ip", "192.0.2.1:567"),
+			feature.New("ip", "[2001:db8::1]"), feature.New("ip", "[2001:db8::1]:567"),
+			feature.New("ip", "2001:db8::/64"), feature.New("ip", "192.0.2.1%eth0"),
+			feature.New("ip", "2001:db8::1%"), feature.New("ip", "192.0.2.01"),
+			feature.New("ip", "192.0.2.1, 192.0.2.2"), feature.New("ip", "3221225985"),
+			feature.New("ip+user", "7,7")},
+		`feature "email" is not an e-mail address, want local-part@domain`: {feature.New("email", "ada")},
+		domain: {feature.New("domain", "exam ple.org"), feature.New("domain", "example..org"),
+			feature.New("domain", "example.org, example.com"),
+			feature.New("domain", "<example.org>"), feature.New("domain", "ada@"),
+			feature.New("domain", ".")},
+		values:  {feature.New("ip+user", "192.0.2.1")},
+		percent: {feature.New("ip+user", "192.0.2.1,a%2x"), feature.New("ip+user", "192.0.2.1,%")},
+		`feature: Network has kind "ip", want a kind of your own, such as "net"`:  {feature.Network("ip", addr, 24, 48)},
+		`feature: Network has kind "a+b", want a kind of your own, such as "net"`: {feature.Network("a+b", addr, 24, 48)},
+		"feature: Network has 0 bits for IPv4, want 1 to 32":                      {feature.Network("net", addr, 0, 48)},
+		"feature: Network has 33 bits for IPv4, want 1 to 32":                     {feature.Network("net", addr, 33, 48)},
+		"feature: Network has 129 bits for IPv6, want 1 to 128":                   {feature.Network("net", addr, 24, 129)},
 	} {
-		require.EqualError(t, row.f.Err(), row.want)
-		require.False(t, row.f.Missing(), row.want)
+		for _, f := range all {
+			require.EqualError(t, f.Err(), want)
+			require.False(t, f.Missing(), want)
+		}
 	}
 }
 
