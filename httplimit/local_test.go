@@ -13,16 +13,22 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
+// localSite limits by address while the store fails, by a share of the limits.
+func localSite(t *testing.T, limits string, share float64, cfg httplimit.Config) *site {
+	here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew + limiter.DefaultDecideWithin})
+	require.NoError(t, err)
+	rule := by("ip", limits)
+	rule.OnFailure = limiter.FailLocal
+	cfg.Limiter = newLimiterOn(t, backend.FromDo(brokenStore{}.Do), counter.Config{}, limiter.Config{Rules: []limiter.Rule{rule}, Local: here, Share: share})
+	t.Cleanup(func() { _ = cfg.Limiter.Close(t.Context()) }) // nothing is carried
+	cfg.Features = []httplimit.Source{byIP}
+	return newSite(t, newLimit(t, cfg)(welcome))
+}
+
 // A client whom the local counter denies is answered like any client over the
 // limit, with the numbers of the rule.
 func TestLocalDecisions(t *testing.T) {
-	here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew + limiter.DefaultDecideWithin})
-	require.NoError(t, err)
-	rule := by("ip", "4/h")
-	rule.OnFailure = limiter.FailLocal
-	lim := newLimiterOn(t, backend.FromDo(brokenStore{}.Do), counter.Config{}, limiter.Config{Rules: []limiter.Rule{rule}, Local: here, Share: 0.5})
-	t.Cleanup(func() { _ = lim.Close(t.Context()) }) // nothing is carried
-	s := newSite(t, newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{byIP}})(welcome))
+	s := localSite(t, "4/h", 0.5, httplimit.Config{})
 	for _, left := range []string{"r=1", "r=0"} {
 		got := s.get()
 		require.Equal(t, 200, got.status)
@@ -37,14 +43,7 @@ func TestLocalDecisions(t *testing.T) {
 // A call for more than the share, but not for more than Max, has fields that a
 // client can read.
 func TestALocalDenialOfMoreThanTheShare(t *testing.T) {
-	here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew + limiter.DefaultDecideWithin})
-	require.NoError(t, err)
-	rule := by("ip", "10/h, 20/d")
-	rule.OnFailure = limiter.FailLocal
-	lim := newLimiterOn(t, backend.FromDo(brokenStore{}.Do), counter.Config{}, limiter.Config{Rules: []limiter.Rule{rule}, Local: here, Share: 0.25})
-	t.Cleanup(func() { _ = lim.Close(t.Context()) }) // nothing is carried
-	six := func(*http.Request) (int64, error) { return 6, nil }
-	s := newSite(t, newLimit(t, httplimit.Config{Limiter: lim, LegacyHeaders: true, Features: []httplimit.Source{byIP}, Cost: six})(welcome))
+	s := localSite(t, "10/h, 20/d", 0.25, httplimit.Config{LegacyHeaders: true, Cost: func(*http.Request) (int64, error) { return 6, nil }})
 	got := s.get()
 	requireProblem(t, got, 429)
 	require.NotContains(t, got.header.Get("RateLimit"), "t=-")

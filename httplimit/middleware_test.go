@@ -10,9 +10,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
@@ -22,30 +20,14 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/limitertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
-// clock stands still until Add. Its first second begins a minute and an hour
+// newClock stands still until Advance. Its first second begins a minute and an hour
 // too, so a hit leaves a window of a minute after 61 s.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func newClock() *clock { return &clock{now: time.Unix(1_700_000_000-1_700_000_000%3600, 0)} }
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) Add(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
+func newClock() *limitertest.Clock { return new(limitertest.Clock) }
 
 // by is a rule of the event "signup".
 func by(kind, limits string) limiter.Rule {
@@ -55,7 +37,7 @@ func by(kind, limits string) limiter.Rule {
 func skipped(r limiter.Rule) limiter.Rule { r.IfMissing = limiter.MissingSkip; return r }
 
 // newLimiter counts on the embedded store, at c's time.
-func newLimiter(t testing.TB, c *clock, rules ...limiter.Rule) *limiter.Limiter {
+func newLimiter(t testing.TB, c *limitertest.Clock, rules ...limiter.Rule) *limiter.Limiter {
 	t.Helper()
 	return newLimiterOn(t, memory.New(memory.Config{}), counter.Config{Now: c.Now}, limiter.Config{Rules: rules})
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
@@ -15,11 +14,7 @@ import (
 
 func TestOutgoingRefuses(t *testing.T) {
 	by := func(kind string) *limiter.Limiter {
-		c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-		require.NoError(t, err)
-		lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{{Event: "pay", Kind: kind, Limits: counter.MustLimits("2/h")}}})
-		require.NoError(t, err)
-		return lim
+		return newLimiter(t, newClock(), limiter.Rule{Event: "pay", Kind: kind, Limits: counter.MustLimits("2/h")})
 	}
 	none := func(*http.Request) []feature.Feature { return nil }
 	for _, row := range []struct {

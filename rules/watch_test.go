@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/rules"
 )
@@ -30,10 +28,12 @@ var errRefused = errors.New("refused")
 // within is the time in which a change must be applied.
 const within = 10 * time.Second
 
-// watched runs f in a bubble of its own, where time stands still but for sleeps,
-// with a watched file, and a function that waits until a change must be applied.
-func watched(t *testing.T, path string, f func(w *rules.Watcher, applied *[]string, refuse *atomic.Bool)) {
+// watched runs f in a bubble of its own, where time stands still but for sleeps, with a
+// file of 5/m that is watched.
+func watched(t *testing.T, f func(path string, w *rules.Watcher, applied *[]string, refuse *atomic.Bool)) {
 	t.Helper()
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, of("5/m"))
 	synctest.Test(t, func(t *testing.T) {
 		set, err := rules.Load(path)
 		require.NoError(t, err)
@@ -47,7 +47,7 @@ func watched(t *testing.T, path string, f func(w *rules.Watcher, applied *[]stri
 			return nil
 		}})
 		require.NoError(t, err)
-		f(w, &applied, &refuse)
+		f(path, w, &applied, &refuse)
 		w.Close()
 		w.Close()
 	})
@@ -66,22 +66,19 @@ func pass(d time.Duration) {
 
 // Each way in which programs write files is seen, once.
 func TestWaysToWrite(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "rules.yaml")
-	for name, change := range map[string]func(from, to string){
-		"in place": func(_, to string) { write(t, path, to) },
-		"renamed": func(_, to string) {
+	for name, change := range map[string]func(path, to string){
+		"in place": func(path, to string) { write(t, path, to) },
+		"renamed": func(path, to string) {
 			write(t, path+".new", to)
 			require.NoError(t, os.Rename(path+".new", path))
 		},
-		"removed first": func(_, to string) {
+		"removed first": func(path, to string) {
 			require.NoError(t, os.Remove(path))
 			write(t, path, to)
 		},
 	} {
-		write(t, path, of("5/m"))
-		watched(t, path, func(w *rules.Watcher, applied *[]string, _ *atomic.Bool) {
-			change(of("5/m"), of("6/m"))
+		watched(t, func(path string, w *rules.Watcher, applied *[]string, _ *atomic.Bool) {
+			change(path, of("6/m"))
 			pass(within)
 			require.Equal(t, []string{"6/m"}, *applied, name)
 			pass(time.Hour)
@@ -95,15 +92,16 @@ func TestWaysToWrite(t *testing.T) {
 
 // A config map is a link to a link to a directory, which is swapped.
 func TestConfigMap(t *testing.T) {
-	dir := t.TempDir()
-	for version, limits := range map[string]string{"v1": "5/m", "v2": "6/m"} {
-		require.NoError(t, os.Mkdir(filepath.Join(dir, version), 0o777))
-		write(t, filepath.Join(dir, version, "rules.yaml"), of(limits))
-	}
-	path := filepath.Join(dir, "rules.yaml")
-	require.NoError(t, os.Symlink("v1", filepath.Join(dir, "..data")))
-	require.NoError(t, os.Symlink(filepath.Join("..data", "rules.yaml"), path))
-	watched(t, path, func(w *rules.Watcher, applied *[]string, _ *atomic.Bool) {
+	watched(t, func(path string, w *rules.Watcher, applied *[]string, _ *atomic.Bool) {
+		dir := filepath.Dir(path)
+		for version, limits := range map[string]string{"v1": "5/m", "v2": "6/m"} {
+			require.NoError(t, os.Mkdir(filepath.Join(dir, version), 0o777))
+			write(t, filepath.Join(dir, version, "rules.yaml"), of(limits))
+		}
+		require.NoError(t, os.Symlink("v1", filepath.Join(dir, "..data")))
+		require.NoError(t, os.Remove(path))
+		require.NoError(t, os.Symlink(filepath.Join("..data", "rules.yaml"), path))
+		pass(within)
 		require.NoError(t, os.Symlink("v2", filepath.Join(dir, "..new")))
 		require.NoError(t, os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")))
 		require.NoError(t, os.RemoveAll(filepath.Join(dir, "v1")))
@@ -114,15 +112,13 @@ func TestConfigMap(t *testing.T) {
 
 // A file that is no set of rules keeps the rules until now, and is told.
 func TestOldRulesStay(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
 	for name, text := range map[string]string{
 		"empty":   "",
 		"half":    of("6/m")[:25],
 		"bad":     of("6/fortnight"),
 		"no rule": "events: {}\n",
 	} {
-		write(t, path, of("5/m"))
-		watched(t, path, func(w *rules.Watcher, applied *[]string, _ *atomic.Bool) {
+		watched(t, func(path string, w *rules.Watcher, applied *[]string, _ *atomic.Bool) {
 			write(t, path, text)
 			pass(within)
 			stats := w.Stats()
@@ -141,9 +137,7 @@ func TestOldRulesStay(t *testing.T) {
 
 // After the deletion of the file the watch goes on.
 func TestDeletion(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, of("5/m"))
-	watched(t, path, func(w *rules.Watcher, applied *[]string, _ *atomic.Bool) {
+	watched(t, func(path string, w *rules.Watcher, applied *[]string, _ *atomic.Bool) {
 		require.NoError(t, os.Remove(path))
 		pass(time.Hour)
 		require.ErrorIs(t, w.Stats().Err, os.ErrNotExist)
@@ -158,9 +152,7 @@ func TestDeletion(t *testing.T) {
 // A writer truncates first: the begin of a file can be rules by itself. No part of
 // a file is applied that grows from read to read.
 func TestSlowWriter(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, of("5/m"))
-	watched(t, path, func(w *rules.Watcher, applied *[]string, _ *atomic.Bool) {
+	watched(t, func(path string, w *rules.Watcher, applied *[]string, _ *atomic.Bool) {
 		whole := of("6/m") + "    user: {limits: 7/m}\n    email: {limits: 8/m}\n  login:\n    ip: {limits: 9/m}\n"
 		for n := range len(whole) + 1 {
 			write(t, path, whole[:n])
@@ -175,9 +167,7 @@ func TestSlowWriter(t *testing.T) {
 
 // An error of Apply keeps the rules, and the change is tried again.
 func TestRefusedByApply(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, of("5/m"))
-	watched(t, path, func(w *rules.Watcher, applied *[]string, refuse *atomic.Bool) {
+	watched(t, func(path string, w *rules.Watcher, applied *[]string, refuse *atomic.Bool) {
 		refuse.Store(true)
 		write(t, path, of("6/m"))
 		pass(within)
@@ -243,39 +233,9 @@ func TestRefusedFilesAreLogged(t *testing.T) {
 			write(t, path, of("3/d"))
 			pass(15 * time.Second)
 			require.Empty(t, lim.Stats().RulesRefused)
+			require.Equal(t, "3/d", lim.Rules("signup")[0].Limits.String())
 		}
 		require.Equal(t, 5, strings.Count(log.String(), refused), log.String())
 		require.Equal(t, 5, strings.Count(log.String(), again), log.String())
-	})
-}
-
-// A running Limiter gets the new limits, and keeps the counts.
-func TestReplaceByWatch(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, of("2/d"))
-	synctest.Test(t, func(t *testing.T) {
-		set, err := rules.Load(path)
-		require.NoError(t, err)
-		count, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-		require.NoError(t, err)
-		lim, err := limiter.New(count, limiter.Config{Rules: set.Rules})
-		require.NoError(t, err)
-		w, err := rules.Watch(set, rules.WatchConfig{Apply: func(set *rules.Set) error { return lim.Replace(set.Rules...) }})
-		require.NoError(t, err)
-		defer w.Close()
-		admitted := func() (n int) {
-			for range 10 {
-				v, err := lim.Allow(t.Context(), "signup", feature.IP(netip.MustParseAddr("203.0.113.9")))
-				require.NoError(t, err)
-				if v.Allowed {
-					n++
-				}
-			}
-			return n
-		}
-		require.Equal(t, 2, admitted())
-		write(t, path, of("5/d"))
-		pass(within)
-		require.Equal(t, 3, admitted())
 	})
 }
