@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -66,6 +67,17 @@ func send(ctx context.Context, t *httpclient.Transport, url string) (int, error)
 	return answer.StatusCode, answer.Body.Close()
 }
 
+// host is the service of most tests.
+const host = "https://api.example.org"
+
+// get is send to a path of host, which must be answered.
+func get(t *testing.T, tr *httpclient.Transport, path string) int {
+	t.Helper()
+	status, err := send(t.Context(), tr, host+path)
+	require.NoError(t, err)
+	return status
+}
+
 // ownLimit is a Limiter of the event "pay" by host.
 func ownLimit(t *testing.T, limits string) *limiter.Limiter {
 	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
@@ -90,88 +102,79 @@ func TestTransportHears(t *testing.T) {
 	const rfc850, asctime = "Monday, 02-Jan-06 15:04:05 GMT", time.ANSIC
 	long := strings.Repeat(`"p";r=0;t=9, `, 1000) + `"p";r=0;t=9`
 	for _, row := range []struct {
-		wait   time.Duration
-		status int
-		fields []string
+		wait    time.Duration
+		answers []string // a status and fields, with bars between
 	}{
-		{5 * time.Second, 429, []string{"Retry-After: 5"}},
-		{5 * time.Second, 503, []string{"Retry-After: 5"}},
-		{never, 200, []string{"Retry-After: 5"}},
-		{never, 301, []string{"Retry-After: 5"}},
-		{never, 503, nil},
-		{time.Second, 429, nil},
-		{never, 429, []string{"Retry-After: 0"}},
-		{httpclient.DefaultMaxHold, 429, []string{"Retry-After: 315360000"}},
-		{httpclient.DefaultMaxHold, 429, []string{"Retry-After: 99999999999999999999999999"}},
-		{time.Second, 429, []string{"Retry-After: -5"}},
-		{time.Second, 429, []string{"Retry-After: +5"}},
-		{time.Second, 429, []string{"Retry-After: 5.5"}},
-		{time.Second, 429, []string{"Retry-After: soon"}},
-		{never, 503, []string{"Retry-After: soon"}},
+		{5 * time.Second, []string{"429|Retry-After: 5", "503|Retry-After: 5"}},
+		{never, []string{"200|Retry-After: 5", "301|Retry-After: 5", "503", "429|Retry-After: 0",
+			"503|Retry-After: soon"}},
+		{time.Second, []string{"429", "429|Retry-After: -5", "429|Retry-After: +5",
+			"429|Retry-After: 5.5", "429|Retry-After: soon"}},
+		{httpclient.DefaultMaxHold, []string{"429|Retry-After: 315360000",
+			"429|Retry-After: 99999999999999999999999999"}},
 
-		{time.Minute, 429, []string{"Retry-After: " + in(time.Minute, http.TimeFormat)}},
-		{time.Minute, 429, []string{"Retry-After: " + in(time.Minute, rfc850)}},
-		{time.Minute, 503, []string{"Retry-After: " + in(time.Minute, asctime)}},
-		{never, 429, []string{"Retry-After: " + in(-time.Hour, http.TimeFormat)}},
-		{httpclient.DefaultMaxHold, 429, []string{"Retry-After: Fri, 31 Dec 9999 23:59:59 GMT"}},
-		{time.Minute, 429, []string{"Retry-After: " + in(time.Hour, http.TimeFormat), "Date: " + in(59*time.Minute, http.TimeFormat)}},
+		{time.Minute, []string{"429|Retry-After: " + in(time.Minute, http.TimeFormat),
+			"429|Retry-After: " + in(time.Minute, rfc850),
+			"503|Retry-After: " + in(time.Minute, asctime),
+			"429|Retry-After: " + in(time.Hour, http.TimeFormat) + "|Date: " + in(59*time.Minute, http.TimeFormat)}},
+		{never, []string{"429|Retry-After: " + in(-time.Hour, http.TimeFormat)}},
+		{httpclient.DefaultMaxHold, []string{"429|Retry-After: Fri, 31 Dec 9999 23:59:59 GMT"}},
 
-		{7 * time.Second, 200, []string{`RateLimit: "day";r=0;t=7`}},
-		{7 * time.Second, 404, []string{`RateLimit: day;r=0;t=7;pk=:cHsdsRa894==:`}},
-		{time.Hour, 200, []string{`RateLimit: "s";r=0;t=1, "h";r=0;t=3600`, `RateLimit: "d";r=9;t=9000`}},
-		{2 * time.Second, 429, []string{"Retry-After: 2", `RateLimit: "day";r=0;t=7`}},
-		{7 * time.Second, 429, []string{`RateLimit: "day";r=1;t=7`}},
-		{7 * time.Second, 429, []string{"Retry-After: soon", `RateLimit: "day";r=0;t=7`}},
-		{httpclient.DefaultMaxHold, 200, []string{`RateLimit: "day";r=0;t=999999999999999`}},
-		{never, 200, []string{`RateLimit: "day";r=5;t=7`}},
-		{never, 200, []string{`RateLimit: "day";r=0`}},
-		{never, 200, []string{`RateLimit: "day";r=0;t=0`}},
-		{never, 200, []string{`RateLimit: "day";r=-1;t=7`, `RateLimit: ("day");r=0;t=7`}},
-		{never, 200, []string{`RateLimit: "day";r=0;t=7, "`}},
-		{never, 200, []string{`RateLimit: limit=100, remaining=0, reset=50`}},
-		{never, 200, []string{"RateLimit: " + long}},
-		{never, 200, []string{`RateLimit: "day";r=0;t=7`, "Age: 3"}},
-		{never, 200, []string{`RateLimit: "day";r=0;t=7`, "Age: 0"}},
-		{never, 200, []string{`RateLimit: "day";r=0;t=7`, `Cache-Status: origin; fwd=uri-miss; stored, "edge 1"; hit; ttl=9`}},
-		{7 * time.Second, 200, []string{`RateLimit: "day";r=0;t=7`, `Cache-Status: "edge 1"; fwd=uri-miss; stored`, "Cache-Status: other; hit=?0"}},
-		{never, 200, []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 7", "Age: 0"}},
-		{3 * time.Second, 429, []string{"Retry-After: 3", "Age: 3"}},
+		{7 * time.Second, []string{`200|RateLimit: "day";r=0;t=7`,
+			"404|RateLimit: day;r=0;t=7;pk=:cHsdsRa894==:", `429|RateLimit: "day";r=1;t=7`,
+			`429|Retry-After: soon|RateLimit: "day";r=0;t=7`,
+			`200|RateLimit: "day";r=0;t=7|Cache-Status: "edge 1"; fwd=uri-miss; stored|Cache-Status: other; hit=?0`}},
+		{time.Hour, []string{`200|RateLimit: "s";r=0;t=1, "h";r=0;t=3600|RateLimit: "d";r=9;t=9000`}},
+		{2 * time.Second, []string{`429|Retry-After: 2|RateLimit: "day";r=0;t=7`}},
+		{httpclient.DefaultMaxHold, []string{`200|RateLimit: "day";r=0;t=999999999999999`}},
+		{never, []string{`200|RateLimit: "day";r=5;t=7`, `200|RateLimit: "day";r=0`,
+			`200|RateLimit: "day";r=0;t=0`,
+			`200|RateLimit: "day";r=-1;t=7|RateLimit: ("day");r=0;t=7`,
+			`200|RateLimit: "day";r=0;t=7, "`, "200|RateLimit: limit=100, remaining=0, reset=50",
+			"200|RateLimit: " + long, `200|RateLimit: "day";r=0;t=7|Age: 3`,
+			`200|RateLimit: "day";r=0;t=7|Age: 0`,
+			`200|RateLimit: "day";r=0;t=7|Cache-Status: origin; fwd=uri-miss; stored, "edge 1"; hit; ttl=9`,
+			"200|X-RateLimit-Remaining: 0|X-RateLimit-Reset: 7|Age: 0"}},
+		{3 * time.Second, []string{"429|Retry-After: 3|Age: 3"}},
 
-		{7 * time.Second, 200, []string{"RateLimit-Remaining: 0", "RateLimit-Reset: 7"}},
-		{7 * time.Second, 200, []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 7"}},
-		{7 * time.Second, 200, []string{"X-RateLimit-Remaining: 0", fmt.Sprint("X-RateLimit-Reset: ", began.Unix()+7+1_000_000_000), "Date: " + in(1_000_000_000*time.Second, http.TimeFormat)}},
-		{7 * time.Second, 200, []string{"X-RateLimit-Remaining: 0", fmt.Sprint("X-RateLimit-Reset: ", (began.Unix()+7+1_000_000_000)*1000), "Date: " + in(1_000_000_000*time.Second, http.TimeFormat)}},
-		{never, 200, []string{"X-RateLimit-Remaining: 0"}},
-		{never, 200, []string{"X-RateLimit-Remaining: x", "X-RateLimit-Reset: 7"}},
-		{9 * time.Second, 200, []string{`RateLimit: "day";r=0;t=9`, "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 7"}},
+		{7 * time.Second, []string{"200|RateLimit-Remaining: 0|RateLimit-Reset: 7",
+			"200|X-RateLimit-Remaining: 0|X-RateLimit-Reset: 7",
+			"200|X-RateLimit-Remaining: 0|" + fmt.Sprint("X-RateLimit-Reset: ", began.Unix()+7+1_000_000_000) + "|Date: " + in(1_000_000_000*time.Second, http.TimeFormat),
+			"200|X-RateLimit-Remaining: 0|" + fmt.Sprint("X-RateLimit-Reset: ", (began.Unix()+7+1_000_000_000)*1000) + "|Date: " + in(1_000_000_000*time.Second, http.TimeFormat)}},
+		{never, []string{"200|X-RateLimit-Remaining: 0",
+			"200|X-RateLimit-Remaining: x|X-RateLimit-Reset: 7"}},
+		{9 * time.Second, []string{`200|RateLimit: "day";r=0;t=9|X-RateLimit-Remaining: 0|X-RateLimit-Reset: 7`}},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			require.True(t, began.Equal(time.Now()))
-			sent := 0
-			tr := newTransport(t, httpclient.Config{Base: service(func(*http.Request) *http.Response {
-				if sent++; sent == 1 {
-					return answering(row.status, row.fields...)
-				}
-				return answering(200)
-			})})
-			status, err := send(t.Context(), tr, "https://api.example.org/")
-			require.NoError(t, err)
-			require.Equal(t, row.status, status, "the answer is the caller's")
-			for _, other := range []string{"https://example.org/", "http://api.example.org:8080/"} {
-				_, err = send(t.Context(), tr, other)
+		for _, text := range row.answers {
+			synctest.Test(t, func(t *testing.T) {
+				require.True(t, began.Equal(time.Now()))
+				fields := strings.Split(text, "|")
+				status, err := strconv.Atoi(fields[0])
 				require.NoError(t, err)
-				require.Zero(t, time.Since(began), other)
-			}
-			_, err = send(t.Context(), tr, "https://API.example.org.:443/other")
-			require.NoError(t, err)
-			waited := time.Since(began)
-			require.GreaterOrEqual(t, waited, row.wait, "%+v", row)
-			require.LessOrEqual(t, waited, row.wait+min(row.wait*3/100, time.Minute), "%+v", row)
-			require.Equal(t, 4, sent)
-			if len(row.fields) == 0 || !strings.Contains(row.fields[0], "r=5") {
-				require.Zero(t, tr.Holds(), "%+v", row)
-			}
-		})
+				sent := 0
+				tr := newTransport(t, httpclient.Config{Base: service(func(*http.Request) *http.Response {
+					if sent++; sent == 1 {
+						return answering(status, fields[1:]...)
+					}
+					return answering(200)
+				})})
+				require.Equal(t, status, get(t, tr, "/"), "the answer is the caller's")
+				for _, other := range []string{"https://example.org/", "http://api.example.org:8080/"} {
+					_, err = send(t.Context(), tr, other)
+					require.NoError(t, err)
+					require.Zero(t, time.Since(began), other)
+				}
+				_, err = send(t.Context(), tr, "https://API.example.org.:443/other")
+				require.NoError(t, err)
+				waited := time.Since(began)
+				require.GreaterOrEqual(t, waited, row.wait, text)
+				require.LessOrEqual(t, waited, row.wait+min(row.wait*3/100, time.Minute), text)
+				require.Equal(t, 4, sent)
+				if !strings.Contains(text, "r=5") {
+					require.Zero(t, tr.Holds(), text)
+				}
+			})
+		}
 	}
 }
 
@@ -202,7 +205,7 @@ func TestTransportFailsAtOnce(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			b := &body{Reader: strings.NewReader("x")}
-			r, err := http.NewRequestWithContext(ctx, "POST", "https://api.example.org/", b)
+			r, err := http.NewRequestWithContext(ctx, "POST", host+"/", b)
 			require.NoError(t, err)
 			answer, err := tr.RoundTrip(r)
 			if err == nil {
@@ -270,7 +273,7 @@ func TestTransportFailsAtOnce(t *testing.T) {
 		time.AfterFunc(time.Second, cancel)
 		for range 2 {
 			began = time.Now()
-			_, err = send(ctx, tr, "https://api.example.org/")
+			_, err = send(ctx, tr, host+"/")
 			require.ErrorIs(t, err, context.Canceled)
 			require.LessOrEqual(t, time.Since(began), time.Second)
 		}
@@ -320,12 +323,11 @@ func TestTransportAfterAHold(t *testing.T) {
 					mu.Unlock()
 					return answering(200, row.answer...)
 				})})
-				_, err := send(t.Context(), tr, "https://api.example.org/")
-				require.NoError(t, err)
+				get(t, tr, "/")
 				var all sync.WaitGroup
 				for i := range 63 {
 					all.Go(func() {
-						if _, err := send(t.Context(), tr, "https://api.example.org/"); err != nil {
+						if _, err := send(t.Context(), tr, host+"/"); err != nil {
 							t.Error(i, err)
 						}
 					})
@@ -341,8 +343,7 @@ func TestTransportAfterAHold(t *testing.T) {
 				mu.Unlock()
 				all.Wait()
 				time.Sleep(time.Hour)
-				_, err = send(t.Context(), tr, "https://api.example.org/")
-				require.NoError(t, err)
+				get(t, tr, "/")
 				if row.answer == nil {
 					require.Zero(t, tr.Holds())
 				}
@@ -423,17 +424,17 @@ func TestTransportFloodOfHosts(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := send(ctx, tr, "https://api.example.org/")
+		_, err := send(ctx, tr, host+"/")
 		require.NoError(t, err)
 		for i := range 5 * httpclient.MaxHolds {
 			_, err := send(ctx, tr, fmt.Sprintf("https://%d.example.net/", i))
 			require.NoError(t, err)
 			time.Sleep(time.Millisecond)
-			_, err = send(ctx, tr, "https://api.example.org/")
+			_, err = send(ctx, tr, host+"/")
 			require.ErrorIs(t, err, httpclient.ErrHeldBack)
 			require.LessOrEqual(t, tr.Holds(), httpclient.MaxHolds)
 		}
-		r, err := http.NewRequestWithContext(ctx, "GET", "https://api.example.org/", nil)
+		r, err := http.NewRequestWithContext(ctx, "GET", host+"/", nil)
 		require.NoError(t, err)
 		r.Header.Set("Authorization", "Bearer 7")
 		answer, err := tr.RoundTrip(r)
@@ -459,8 +460,7 @@ func TestTransportCountsWhenItSends(t *testing.T) {
 		})})
 		go func() { _, _ = send(t.Context(), tr, "https://api.example.org/slow") }()
 		synctest.Wait()
-		_, err := send(t.Context(), tr, "https://api.example.org/")
-		require.NoError(t, err)
+		get(t, tr, "/")
 		require.Len(t, times, 2)
 		require.Greater(t, times[1], time.Hour)
 		v, err := lim.Peek(t.Context(), "pay", 1, feature.New(httplimit.KindHost, "api.example.org"))
@@ -563,7 +563,7 @@ func TestTransportUnderAnyLimit(t *testing.T) {
 		Base:    service(func(*http.Request) *http.Response { return answering(200) }),
 	})
 	get := func() error {
-		_, err := send(t.Context(), tr, "https://api.example.org/")
+		_, err := send(t.Context(), tr, host+"/")
 		return err
 	}
 	limit = func(ctx context.Context, r *http.Request) (func(), error) {
@@ -608,8 +608,7 @@ func TestTransportGivesBack(t *testing.T) {
 				}),
 			})
 			go func() { _, _ = send(t.Context(), tr, "https://api.example.org/busy") }()
-			_, err := send(t.Context(), tr, "https://api.example.org/")
-			require.NoError(t, err)
+			get(t, tr, "/")
 			require.Equal(t, 2, asked)
 			require.Equal(t, gives, given == 1)
 		})
@@ -630,13 +629,12 @@ func TestTransportHearsThatRoomHasComeBack(t *testing.T) {
 			return answering(200, `RateLimit: "m";r=20;t=60`)
 		})})
 		for range 2 {
-			_, err := send(t.Context(), tr, "https://api.example.org/")
-			require.NoError(t, err)
+			get(t, tr, "/")
 		}
 		began := time.Now()
 		var all sync.WaitGroup
 		for range 10 {
-			all.Go(func() { _, _ = send(t.Context(), tr, "https://api.example.org/") })
+			all.Go(func() { _, _ = send(t.Context(), tr, host+"/") })
 		}
 		all.Wait()
 		require.Equal(t, 500*time.Millisecond, time.Since(began))
@@ -678,7 +676,7 @@ func TestTransportAfterALongWaitForItsOwnLimit(t *testing.T) {
 					var all sync.WaitGroup
 					defer all.Wait()
 					for range 8 {
-						all.Go(func() { _, _ = send(t.Context(), tr, "https://api.example.org/") })
+						all.Go(func() { _, _ = send(t.Context(), tr, host+"/") })
 						if known {
 							synctest.Wait()
 						}
@@ -719,7 +717,7 @@ func TestTransportClosesByTheServicesWordOnly(t *testing.T) {
 				get := func() error {
 					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 					defer cancel()
-					_, err := send(ctx, tr, "https://api.example.org/")
+					_, err := send(ctx, tr, host+"/")
 					return err
 				}
 				for i := range 152 {
@@ -767,8 +765,7 @@ func TestTransportQueue(t *testing.T) {
 			left = append(left, i) // one at a time: each answer tells of one place
 			return answering(200, `RateLimit: "d";r=1;t=600`)
 		})})
-		_, err := send(t.Context(), tr, "https://api.example.org/")
-		require.NoError(t, err)
+		get(t, tr, "/")
 		var all sync.WaitGroup
 		want := []int{}
 		for i := range waiting {

@@ -36,14 +36,10 @@ import (
 
 // tenFailures limits log-ins by user, at a time that stands still.
 func tenFailures(t *testing.T, faults *limitertest.Faults) *limiter.Limiter {
-	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	c, err := counter.New(faults.Wrap(memory.New(memory.Config{})), counter.Config{Now: func() time.Time { return now }})
-	require.NoError(t, err)
-	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
+	lim, _ := limitertest.NewOn(t, faults.Wrap(memory.New(memory.Config{})), limiter.Config{Rules: []limiter.Rule{
 		{Event: "login", Kind: "user", Limits: counter.MustLimits("10/h")},
 		{Event: "login", Kind: "ip", Limits: counter.MustLimits("1000/h")},
 	}})
-	require.NoError(t, err)
 	return lim
 }
 
@@ -93,6 +89,15 @@ func post(t *testing.T, site, user, password string) *http.Response {
 	return answer
 }
 
+// requireTenFailures tries wrong passwords, of which no more than ten may get through.
+func requireTenFailures(t *testing.T, site string) {
+	statuses := map[int]int{}
+	for range 200 {
+		statuses[post(t, site, "ada", "wrong").StatusCode]++
+	}
+	require.Equal(t, map[int]int{401: 10, 429: 190}, statuses)
+}
+
 // Good log-ins are not counted, the eleventh wrong password of a user is denied, and
 // so is the right one then; a request without a user and a store that fails have
 // answers of their own.
@@ -121,11 +126,7 @@ func TestLogins(t *testing.T) {
 			for range 50 {
 				require.Equal(t, 200, post(t, site, "ada", "lovelace").StatusCode)
 			}
-			statuses := map[int]int{}
-			for range 200 {
-				statuses[post(t, site, "ada", "wrong").StatusCode]++
-			}
-			require.Equal(t, map[int]int{401: 10, 429: 190}, statuses)
+			requireTenFailures(t, site)
 			denied := post(t, site, "ada", "lovelace")
 			require.Equal(t, 429, denied.StatusCode)
 			require.Regexp(t, "^360[12]$", denied.Header.Get("Retry-After"))
@@ -165,59 +166,47 @@ func TestFiberBehindAProxy(t *testing.T) {
 	}
 	v, err := lim.Peek(t.Context(), "login", 0, feature.New("user", "u9"), feature.New("ip", "203.0.113.9"))
 	require.NoError(t, err)
-	for _, s := range v.All() {
-		if s.Key.Feature == "ip:203.0.113.9" {
-			require.EqualValues(t, 1000-15, s.Remaining)
-			return
-		}
-	}
-	t.Fatal("no state of the address: ", v.All())
+	ofIP := v.All()[1] // the rules by user and by address
+	require.Equal(t, "ip:203.0.113.9", ofIP.Key.Feature)
+	require.EqualValues(t, 1000-15, ofIP.Remaining)
 }
 
 // The usual adapters hand on another writer than the middleware's, or none:
 // whatever RefundIf makes of it, 200 wrong passwords do not get through.
 func TestAdaptersRefundNoFailure(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
+	onGin := func(answer gin.HandlerFunc) func(*testing.T, func(http.Handler) http.Handler) string {
+		return func(t *testing.T, limit func(http.Handler) http.Handler) string {
+			router := gin.New()
+			router.POST("/login", Gin(limit), answer)
+			return serveHTTP(t, router)
+		}
+	}
+	onEcho := func(answer echo.HandlerFunc) func(*testing.T, func(http.Handler) http.Handler) string {
+		return func(t *testing.T, limit func(http.Handler) http.Handler) string {
+			e := echo.New()
+			e.POST("/login", answer, echo.WrapMiddleware(limit))
+			return serveHTTP(t, e)
+		}
+	}
+	onFiber := func(answer fiber.Handler) func(*testing.T, func(http.Handler) http.Handler) string {
+		return func(t *testing.T, limit func(http.Handler) http.Handler) string {
+			app := fiber.New()
+			app.Post("/login", adaptor.HTTPMiddleware(limit), answer)
+			return serveFiber(t, app)
+		}
+	}
 	for name, start := range map[string]func(t *testing.T, limit func(http.Handler) http.Handler) (site string){
-		"gin": func(t *testing.T, limit func(http.Handler) http.Handler) string {
-			router := gin.New()
-			router.POST("/login", Gin(limit), func(c *gin.Context) { c.String(401, "wrong") })
-			return serveHTTP(t, router)
-		},
-		"gin, status alone": func(t *testing.T, limit func(http.Handler) http.Handler) string {
-			router := gin.New()
-			router.POST("/login", Gin(limit), func(c *gin.Context) { c.Status(401) })
-			return serveHTTP(t, router)
-		},
-		"echo, error": func(t *testing.T, limit func(http.Handler) http.Handler) string {
-			e := echo.New()
-			e.POST("/login", func(echo.Context) error { return echo.ErrUnauthorized }, echo.WrapMiddleware(limit))
-			return serveHTTP(t, e)
-		},
-		"echo, answer": func(t *testing.T, limit func(http.Handler) http.Handler) string {
-			e := echo.New()
-			e.POST("/login", func(c echo.Context) error { return c.NoContent(401) }, echo.WrapMiddleware(limit))
-			return serveHTTP(t, e)
-		},
-		"fiber, error": func(t *testing.T, limit func(http.Handler) http.Handler) string {
-			app := fiber.New()
-			app.Post("/login", adaptor.HTTPMiddleware(limit), func(fiber.Ctx) error { return fiber.ErrUnauthorized })
-			return serveFiber(t, app)
-		},
-		"fiber, answer": func(t *testing.T, limit func(http.Handler) http.Handler) string {
-			app := fiber.New()
-			app.Post("/login", adaptor.HTTPMiddleware(limit), func(c fiber.Ctx) error { return c.SendStatus(401) })
-			return serveFiber(t, app)
-		},
+		"gin":               onGin(func(c *gin.Context) { c.String(401, "wrong") }),
+		"gin, status alone": onGin(func(c *gin.Context) { c.Status(401) }),
+		"echo, error":       onEcho(func(echo.Context) error { return echo.ErrUnauthorized }),
+		"echo, answer":      onEcho(func(c echo.Context) error { return c.NoContent(401) }),
+		"fiber, error":      onFiber(func(fiber.Ctx) error { return fiber.ErrUnauthorized }),
+		"fiber, answer":     onFiber(func(c fiber.Ctx) error { return c.SendStatus(401) }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var faults limitertest.Faults
-			site := start(t, middleware(t, tenFailures(t, &faults), func(status int) bool { return status < 400 }))
-			statuses := map[int]int{}
-			for range 200 {
-				statuses[post(t, site, "ada", "wrong").StatusCode]++
-			}
-			require.Equal(t, map[int]int{401: 10, 429: 190}, statuses)
+			requireTenFailures(t, start(t, middleware(t, tenFailures(t, &faults), func(status int) bool { return status < 400 })))
 		})
 	}
 }

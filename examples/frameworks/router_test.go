@@ -8,16 +8,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/gorilla/mux"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/limitertest"
 )
 
 // Requests of the tests: to a route, to a path without a route, to a route with
@@ -135,13 +134,7 @@ func answer(w http.ResponseWriter, r *http.Request, id, pattern string) {
 // fiveADay limits sign-ups by e-mail address, at a fixed time, and refunds an
 // answer of 400 and above.
 func fiveADay(t *testing.T) func(http.Handler) http.Handler {
-	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return now }})
-	require.NoError(t, err)
-	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
-		{Event: "signup", Kind: "email", Limits: counter.MustLimits("5/d")},
-	}})
-	require.NoError(t, err)
+	lim, _ := limitertest.New(t, limiter.Rule{Event: "signup", Kind: "email", Limits: counter.MustLimits("5/d")})
 	limit, err := httplimit.New(httplimit.Config{
 		Limiter:  lim,
 		Event:    "signup",

@@ -22,10 +22,8 @@ import (
 func TestFiberStopsGracefully(t *testing.T) {
 	var faults limitertest.Faults
 	faults.Set(limitertest.Fault{Delay: 200 * time.Microsecond})
-	c, err := counter.New(struct{ backend.Store }{faults.Wrap(memory.New(memory.Config{}))}, counter.Config{})
-	require.NoError(t, err)
-	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{{Event: "login", Kind: "user", Limits: counter.MustLimits("1000000/h")}}})
-	require.NoError(t, err)
+	lim, _ := limitertest.NewOn(t, struct{ backend.Store }{faults.Wrap(memory.New(memory.Config{}))},
+		limiter.Config{Rules: []limiter.Rule{{Event: "login", Kind: "user", Limits: counter.MustLimits("1000000/h")}}})
 	for range 10 {
 		app, begun := fiber.New(), make(chan struct{}, 16)
 		app.Get("/", func(c fiber.Ctx) error {

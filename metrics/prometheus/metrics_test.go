@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
@@ -52,6 +51,14 @@ func Example() {
 	// abacus_decisions_total{event="signup",kind="ip",outcome="over-limit"} 1
 }
 
+// pageOf is the page of collectors for Prometheus; a registry is one.
+func pageOf(c prometheus.Collector) string {
+	registry, page := prometheus.NewRegistry(), httptest.NewRecorder()
+	registry.MustRegister(c)
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	return page.Body.String()
+}
+
 func signups(limits string, onFailure limiter.OnFailure) limiter.Rule {
 	return limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits(limits), OnFailure: onFailure}
 }
@@ -90,11 +97,7 @@ func call(t testing.TB, lim *limiter.Limiter, event string, features ...feature.
 
 func TestMetrics(t *testing.T) {
 	registry, _, _ := gathered(t)
-	page := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
-	body, err := io.ReadAll(page.Body)
-	require.NoError(t, err)
-	text := string(body)
+	text := pageOf(registry)
 	for _, line := range []string{
 		`abacus_decisions_total{event="signup",kind="user",outcome="admitted"} 13`,
 		`abacus_soft_decisions_total{event="signup",kind="user",would_deny="false"} 1`,
@@ -192,22 +195,4 @@ func TestObserveByManyAtOnce(t *testing.T) {
 		}
 	}
 	require.NoError(t, testutil.CollectAndCompare(d, strings.NewReader(want.String()), "abacus_decisions_total"))
-}
-
-// decided is the number of decisions that d has counted.
-func decided(d *abacusmetrics.Decisions, event, kind, outcome string) (int, error) {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(d)
-	families, err := registry.Gather()
-	if err != nil {
-		return 0, err
-	}
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			if l := m.GetLabel(); len(l) == 3 && l[0].GetValue() == event && l[1].GetValue() == kind && l[2].GetValue() == outcome {
-				return int(m.GetCounter().GetValue()), nil
-			}
-		}
-	}
-	return 0, fmt.Errorf("no series of %q by %q, %s", event, kind, outcome)
 }
