@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
@@ -61,39 +60,6 @@ func TestCheckOfAClock(t *testing.T) {
 	c := newCounter(t, open(t, "redis://"+addr), counter.Config{Skew: 10 * time.Second, Now: func() time.Time { return time.Now().Add(6 * time.Second) }})
 	require.NoError(t, c.Check(ctx))
 	require.Greater(t, c.Stats().ClockAhead.Abs()-c.Stats().ClockWithin, 5*time.Second)
-}
-
-// Servers that cannot be counted on, each with the reason. Several findings come at once.
-func TestCheckOfAServerThatFails(t *testing.T) {
-	host, port, _ := strings.Cut(servertest.Redis(t), ":")
-	replica := servertest.Redis(t, "--replicaof", host+" "+port)
-	locked := servertest.Redis(t, "--requirepass", "right")
-	for name, row := range map[string]struct {
-		url   string
-		texts []string
-	}{
-		"replica": {"redis://" + replica, []string{
-			`^redis: server ` + replica + `: cannot be written to: READONLY `,
-			`^redis: server ` + replica + `: is a replica of ` + host + `:` + port + `, want a master`}},
-		"full": {"redis://" + servertest.Redis(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction"), []string{
-			`^redis: server 127\.0\.0\.1:\d+: cannot be written to: OOM `}},
-		"full, and evicts": {"redis://" + servertest.Redis(t, "--maxmemory", "1", "--maxmemory-policy", "allkeys-lru"), []string{
-			`^redis: server 127\.0\.0\.1:\d+: cannot be written to: OOM `,
-			`^redis: server 127\.0\.0\.1:\d+: maxmemory-policy is allkeys-lru with a maxmemory of 1 bytes, want noeviction`}},
-		"wrong password": {"redis://:secret@" + locked, []string{`^redis: server ` + locked + `: WRONGPASS `}},
-		"no password":    {"redis://" + locked, []string{`^redis: server ` + locked + `: NOAUTH `}},
-		"nobody":         {"redis://127.0.0.1:1", []string{`^redis: server 127\.0\.0\.1:1: .*connection refused`}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := open(t, row.url)
-			err := newCounter(t, s, counter.Config{}).Check(ctx)
-			requireFindings(t, err, row.texts...)
-			require.ErrorIs(t, err, counter.ErrStore)
-			require.NotContains(t, err.Error(), "secret")
-			require.EqualError(t, s.Check(ctx), err.Error())
-			require.NotErrorIs(t, s.Check(ctx), counter.ErrStore, "the Counter adds ErrStore")
-		})
-	}
 }
 
 // A server that evicts counts, and hits are counted all the same.
@@ -157,54 +123,6 @@ func TestCheckKeepsItsDeadline(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, counter.ErrStore)
 	server.Resume()
-	require.NoError(t, s.Check(ctx))
-}
-
-// All masters of a Cluster are asked and written to; a master whose replica took its
-// place counts as a restart.
-func TestCheckOfACluster(t *testing.T) {
-	t.Parallel()
-	cluster := servertest.Cluster(t)
-	s := open(t, "redis://"+cluster.Addrs[0]+"?addr="+cluster.Addrs[1])
-	r := backend.CheckRequest{Key: "ab:?check", Skew: time.Second}
-	require.NoError(t, s.CheckServers(ctx, &r))
-	require.Len(t, r.Servers, 3)
-	for _, server := range r.Servers {
-		require.Contains(t, cluster.Addrs, server.Name)
-		require.Equal(t, "yes", server.Facts["config.cluster-require-full-coverage"])
-		require.NoError(t, raw(t, server.Name).ConfigSet(ctx, "maxmemory", "1").Err())
-	}
-	// Each master refuses, so each was written to.
-	requireFindings(t, s.Check(ctx), `cannot be written to: OOM`, `cannot be written to: OOM`, `cannot be written to: OOM`)
-	for _, server := range r.Servers {
-		require.NoError(t, raw(t, server.Name).ConfigSet(ctx, "maxmemory", "0").Err())
-	}
-	c := newCounter(t, s, counter.Config{})
-	require.NoError(t, c.Check(ctx))
-	cluster.FailOver("k")
-	require.Eventually(t, func() bool { return c.Check(ctx) == nil && c.Stats().Restarts == 1 }, patience, 10*time.Millisecond)
-}
-
-// A user without the right to INFO can count, and is told that evictions are not seen.
-// The rights of docs/operating.md suffice for a whole check.
-func TestCheckWithFewRights(t *testing.T) {
-	addr := servertest.Redis(t)
-	rights := func(more ...any) {
-		all := []any{"ACL", "SETUSER", "abacus", "on", ">secret", "resetkeys", "~{ab:*", "resetchannels", "-@all"}
-		for _, right := range strings.Fields("+fcall +function|load +function|list +function|delete +evalsha +eval +get +set +getrange +setrange +append +strlen +pexpire +pttl +del +unlink +time") {
-			all = append(all, right)
-		}
-		require.NoError(t, raw(t, addr).Do(ctx, append(all, more...)...).Err())
-	}
-	rights()
-	s := open(t, "redis://abacus:secret@"+addr)
-	c := newCounter(t, s, counter.Config{})
-	err := c.Check(ctx)
-	requireFindings(t, err, `^redis: server `+addr+`: the user may not ask for INFO`)
-	require.NotErrorIs(t, err, counter.ErrStore)
-	require.NotZero(t, c.Stats().Checked)
-	rights("+info")
-	require.NoError(t, c.Check(ctx))
 	require.NoError(t, s.Check(ctx))
 }
 

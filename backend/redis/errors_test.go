@@ -6,103 +6,109 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
-// failing calls everything on a store that cannot work, and holds each error to
-// the promised text: the store, the event, not the feature, no password; and
-// to the deadline.
-func failing(t *testing.T, s backend.Store, want string) {
+// failing makes calls on a store that cannot work, and holds each error to the promised
+// text: the store, the event, not the feature, no password; and to the deadline.
+func failing(t *testing.T, s backend.Store, budget time.Duration, want string, verbs ...string) {
 	t.Helper()
-	const budget = 500 * time.Millisecond
 	c := newCounter(t, s, counter.Config{Patience: budget})
-	for what, call := range map[string]func() error{
-		"take": func() error {
-			v, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
-			require.Equal(t, counter.Verdict{}, v)
-			return err
-		},
-		"peek": func() error { _, err := c.Peek(ctx, signup, 1, counter.MustLimits("10/d")); return err },
-		"add":  func() error { return c.Add(ctx, signup, 1) },
-		"count": func() error {
-			n, err := c.Count(ctx, signup, 24*time.Hour)
-			require.Zero(t, n)
-			return err
-		},
-	} {
+	for _, verb := range verbs {
 		began := time.Now()
-		err := call()
-		long.Less(t, time.Since(began), budget+2*time.Second, what)
-		require.ErrorIs(t, err, backend.ErrStore, what)
-		require.ErrorContains(t, err, want, what)
-		require.ErrorContains(t, err, `counter: event "signup": redis: `, what)
-		require.NotContains(t, err.Error(), "203.0.113.9", what)
-		require.NotContains(t, err.Error(), "secret", what)
+		err := map[string]func() error{
+			"take": func() error {
+				v, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
+				require.Equal(t, counter.Verdict{}, v)
+				return err
+			},
+			"peek": func() error { _, err := c.Peek(ctx, signup, 1, counter.MustLimits("10/d")); return err },
+			"add":  func() error { return c.Add(ctx, signup, 1) },
+			"count": func() error {
+				n, err := c.Count(ctx, signup, day)
+				require.Zero(t, n)
+				return err
+			},
+		}[verb]()
+		long.Less(t, time.Since(began), budget+2*time.Second, verb)
+		require.ErrorIs(t, err, backend.ErrStore, verb)
+		require.ErrorContains(t, err, want, verb)
+		require.ErrorContains(t, err, `counter: event "signup": redis: `, verb)
+		require.NotContains(t, err.Error(), "203.0.113.9", verb)
+		require.NotContains(t, err.Error(), "secret", verb)
 	}
 }
 
-func TestUnreachable(t *testing.T) {
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := nobody.Addr().String()
-	require.NoError(t, nobody.Close())
-	s := open(t, "redis://:secret@"+addr)
-	failing(t, s, "connection refused")
-	// At once: five tries to dial would take longer.
-	c := newCounter(t, s, counter.Config{Patience: 250 * time.Millisecond})
-	require.ErrorContains(t, c.Add(ctx, signup, 1), "connection refused")
-}
+var (
+	writes = []string{"take", "add", "take"}
+	all    = []string{"take", "peek", "add", "count"}
+)
 
-// A server accepts connections and says nothing.
-func TestSilent(t *testing.T) {
+// Servers that cannot be counted on, each with the error of a call, and with the findings
+// of a check, of which several come at once. What is refused is refused whole.
+func TestServersThatFail(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer silent.Close()
-	failing(t, open(t, "redis://"+silent.Addr().String()), silent.Addr().String())
-}
-
-func TestNotARedis(t *testing.T) {
-	failing(t, open(t, "redis://"+servertest.Memcached(t)), "127.0.0.1:")
-}
-
-func TestWrongPassword(t *testing.T) {
-	addr := servertest.Redis(t, "--requirepass", "right")
-	failing(t, open(t, "redis://:secret@"+addr), "WRONGPASS")
-	failing(t, open(t, "redis://"+addr), "NOAUTH")
-	c := newCounter(t, open(t, "redis://:right@"+addr), counter.Config{})
-	require.True(t, take(t, c, signup, 1, "1/d").Allowed)
-}
-
-func TestReadOnlyReplica(t *testing.T) {
-	master := servertest.Redis(t)
-	host, port, _ := strings.Cut(master, ":")
-	addr := servertest.Redis(t, "--replicaof", host+" "+port)
-	s := open(t, "redis://"+addr)
-	c := newCounter(t, s, counter.Config{})
-	_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
-	require.ErrorIs(t, err, backend.ErrStore)
-	require.ErrorContains(t, err, "READONLY")
-	require.ErrorContains(t, err, addr)
-}
-
-func TestOutOfMemory(t *testing.T) {
-	addr := servertest.Redis(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
-	c := newCounter(t, open(t, "redis://"+addr), counter.Config{})
-	_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
-	require.ErrorIs(t, err, backend.ErrStore)
-	require.ErrorContains(t, err, "OOM")
-	require.ErrorIs(t, c.Add(ctx, signup, 1), backend.ErrStore)
-	n, err := raw(t, addr).DBSize(ctx).Result()
-	require.NoError(t, err)
-	require.Zero(t, n)
+	master, locked, deaf, memcached := servertest.Redis(t), servertest.Redis(t, "--requirepass", "right"), nobody(t), servertest.Memcached(t)
+	replica, full := replicaOf(t, master), servertest.Redis(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
+	evicting := servertest.Redis(t, "--maxmemory", "1", "--maxmemory-policy", "allkeys-lru")
+	silent := servertest.Serve(t, func(net.Conn) { <-t.Context().Done() })
+	const noTransactions = "the layout Plain needs MULTI, and PEXPIRE with NX: NOPERM"
+	for what, row := range map[string]struct {
+		url, want string
+		verbs     []string // that fail
+		findings  []string // of a check; nil: not checked
+		plain     bool     // the layout Plain alone
+	}{
+		"nobody":          {"redis://:secret@" + deaf, "connection refused", all, []string{`^redis: server ` + deaf + `: .*connection refused`}, false},
+		"silent":          {"redis://" + silent, silent, all, nil, false},
+		"another program": {"redis://" + memcached, "127.0.0.1:", all, nil, false},
+		"wrong password":  {"redis://:secret@" + locked, "WRONGPASS", all, []string{`^redis: server ` + locked + `: WRONGPASS `}, false},
+		"wrong user":      {"redis://stranger:secret@" + master, "WRONGPASS", all, []string{`^redis: server ` + master + `: WRONGPASS `}, false},
+		"no password":     {"redis://" + locked, "NOAUTH", all, []string{`^redis: server ` + locked + `: NOAUTH `}, false},
+		"replica": {"redis://" + replica, "READONLY", writes, []string{`^redis: server ` + replica + `: cannot be written to: READONLY `,
+			`^redis: server ` + replica + `: is a replica of ` + master + `, want a master`}, false},
+		"full": {"redis://" + full, "OOM", writes, []string{`^redis: server ` + full + `: cannot be written to: OOM `}, false},
+		"full, and evicts": {"redis://" + evicting, "OOM", writes, []string{`^redis: server ` + evicting + `: cannot be written to: OOM `,
+			`^redis: server ` + evicting + `: maxmemory-policy is allkeys-lru with a maxmemory of 1 bytes, want noeviction`}, false},
+		"replicas required": {"redis://" + servertest.Redis(t, "--min-replicas-to-write", "1"), "NOREPLICAS", writes, nil, false},
+		"no transactions":   {user(t, servertest.Redis(t), "allkeys +@all -multi"), noTransactions, writes, nil, true},
+		"no times to live":  {user(t, servertest.Redis(t), "allkeys +@all -pexpire"), noTransactions, writes, nil, true},
+		"no additions":      {user(t, servertest.Redis(t), "allkeys +@all -incrby"), "NOPERM", writes, nil, true},
+	} {
+		for _, layout := range layouts {
+			if row.plain && layout != redis.Plain {
+				continue
+			}
+			t.Run(what+"/"+layout.String(), func(t *testing.T) {
+				s, budget := openAs(t, row.url, layout), 500*time.Millisecond
+				if what == "nobody" {
+					budget /= 2 // five tries to dial would take longer
+				}
+				failing(t, s, budget, row.want, row.verbs...)
+				if len(row.verbs) == len(writes) {
+					require.Zero(t, raw(t, row.url[strings.LastIndexAny(row.url, "@/")+1:]).DBSize(ctx).Val())
+				}
+				if row.findings == nil {
+					return
+				}
+				err := newCounter(t, s, counter.Config{}).Check(ctx)
+				requireFindings(t, err, row.findings...)
+				require.ErrorIs(t, err, counter.ErrStore)
+				require.NotContains(t, err.Error(), "secret")
+				own := s.Check(ctx)
+				requireFindings(t, own, row.findings...)
+				require.NotErrorIs(t, own, counter.ErrStore, "the Counter adds ErrStore")
+			})
+		}
+	}
+	require.True(t, take(t, newCounter(t, open(t, "redis://:right@"+locked), counter.Config{}), signup, 1, "1/d").Allowed)
 }
 
 // A foreign value under a key of the store is an error, not a zero, and is left
@@ -110,55 +116,43 @@ func TestOutOfMemory(t *testing.T) {
 func TestForeignValues(t *testing.T) {
 	addr := servertest.Redis(t)
 	client, s := raw(t, addr), open(t, "redis://"+addr)
-	c := newCounter(t, s, counter.Config{})
-	take(t, c, signup, 1, "10/d")
-	keys, err := client.Keys(ctx, "*").Result()
-	require.NoError(t, err)
+	take(t, newCounter(t, s, counter.Config{}), signup, 1, "10/d")
+	keys := client.Keys(ctx, "*").Val()
 	require.Len(t, keys, 1)
 	root := keys[0]
-	good, err := client.Get(ctx, root).Result()
-	require.NoError(t, err)
-	for what, write := range map[string]func() error{
-		"empty":     func() error { return client.Set(ctx, root, "", 0).Err() },
-		"a number":  func() error { return client.Set(ctx, root, "7", 0).Err() },
-		"text":      func() error { return client.Set(ctx, root, "once upon a time there was a counter", 0).Err() },
-		"cut off":   func() error { return client.Set(ctx, root, good[:len(good)-1], 0).Err() },
-		"no width":  func() error { return client.Set(ctx, root, "\x03"+good[1:], 0).Err() },
-		"too long":  func() error { return client.Set(ctx, root, good+"x", 0).Err() },
-		"only head": func() error { return client.Set(ctx, root, good[:9], 0).Err() },
-		"a hash":    func() error { return client.HSet(ctx, root, "a", "b").Err() },
+	good := client.Get(ctx, root).Val()
+	for what, value := range map[string]string{
+		"empty": "", "a number": "7", "text": "once upon a time there was a counter", "cut off": good[:len(good)-1],
+		"no width": "\x03" + good[1:], "too long": good + "x", "only head": good[:9], "a hash": "",
 	} {
 		require.NoError(t, client.Del(ctx, root).Err())
-		require.NoError(t, write(), what)
-		before, err := client.Dump(ctx, root).Result()
-		require.NoError(t, err)
-		failing(t, s, "not written by this store")
-		after, err := client.Dump(ctx, root).Result()
-		require.NoError(t, err)
-		require.Equal(t, before, after, what)
+		if what == "a hash" {
+			require.NoError(t, client.HSet(ctx, root, "a", "b").Err())
+		} else {
+			require.NoError(t, client.Set(ctx, root, value, 0).Err())
+		}
+		before := client.Dump(ctx, root).Val()
+		failing(t, s, 500*time.Millisecond, "not written by this store", all...)
+		require.Equal(t, before, client.Dump(ctx, root).Val(), what)
 	}
 }
 
 func TestWhatNewRefuses(t *testing.T) {
-	for want, client := range map[string]goredis.UniversalClient{
-		"ContextTimeoutEnabled": goredis.NewClient(&goredis.Options{}),
-		"want *redis.Client":    goredis.NewRing(&goredis.RingOptions{ContextTimeoutEnabled: true}),
-		"is nil":                nil,
-	} {
-		_, err := redis.New(client, redis.Config{})
-		require.ErrorContains(t, err, want)
-		if client != nil {
-			client.Close()
-		}
-	}
-	_, err := redis.New(goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{"a:1"}}), redis.Config{})
-	require.ErrorContains(t, err, "ContextTimeoutEnabled")
-	_, err = redis.New((*goredis.Client)(nil), redis.Config{})
-	require.ErrorContains(t, err, "is nil")
 	good := goredis.NewClient(&goredis.Options{ContextTimeoutEnabled: true})
-	defer good.Close()
-	_, err = redis.New(good, redis.Config{IOTimeout: -1})
-	require.ErrorContains(t, err, "Config.IOTimeout is -1ns, want zero or more")
+	for want, row := range map[string]struct {
+		client goredis.UniversalClient
+		cfg    redis.Config
+	}{
+		"ContextTimeoutEnabled":  {client: goredis.NewClient(&goredis.Options{})},
+		"ContextTimeoutEnabled ": {client: goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{"a:1"}})},
+		"want *redis.Client":     {client: goredis.NewRing(&goredis.RingOptions{ContextTimeoutEnabled: true})},
+		"is nil":                 {},
+		"is nil ":                {client: (*goredis.Client)(nil)},
+		"Config.IOTimeout is -1ns, want zero or more": {good, redis.Config{IOTimeout: -1}},
+	} {
+		_, err := redis.New(row.client, row.cfg)
+		require.ErrorContains(t, err, strings.TrimSpace(want))
+	}
 }
 
 func TestWhatOpenRefuses(t *testing.T) {
@@ -186,23 +180,23 @@ func TestWhatOpenRefuses(t *testing.T) {
 	}
 	_, err := redis.Open("redis://a:1?layout=sums", redis.Config{Layout: redis.Plain})
 	require.ErrorContains(t, err, "the URL has layout=sums, and Config.Layout is plain")
+	_, err = redis.Open("redis://a:1", redis.Config{Layout: 7})
+	require.EqualError(t, err, "redis: Config.Layout is Layout(7), want Sums or Plain")
 }
 
-// The layout is a parameter of the URL, in each of its forms.
+// The layout is a parameter of the URL, in each of its forms, or of the Config. A Plain
+// store is no Atomic, whoever wraps it.
 func TestOpenWithALayout(t *testing.T) {
-	for url, atomic := range map[string]bool{
-		"redis://a:1": true, "redis://a:1?layout=sums": true, "redis://u:p%40ss@a:1/3?layout=plain&pool_size=3": false,
-		"redis://a:1?layout=plain&addr=b:1": false, "redis://a:1?layout=plain&master_name=m": false, "unix:///run/redis.sock?layout=plain": false,
+	for url, layout := range map[string]redis.Layout{
+		"redis://a:1": redis.Sums, "redis://a:1?layout=sums": redis.Sums, "redis://u:p%40ss@a:1/3?layout=plain&pool_size=3": redis.Plain,
+		"redis://a:1?layout=plain&addr=b:1": redis.Plain, "redis://a:1?layout=plain&master_name=m": redis.Plain, "unix:///run/redis.sock?layout=plain": redis.Plain,
 	} {
-		for _, layout := range []redis.Layout{redis.Sums, redis.Plain} {
-			if layout == redis.Plain && atomic {
-				continue
+		for _, s := range []redis.Store{openAs(t, url, layout), openAs(t, url, redis.Sums), openPlain(t, strings.Split(url, "?")[0])} {
+			want := layout
+			if _, is := s.(backend.Atomic); is {
+				want = redis.Sums
 			}
-			s, err := redis.Open(url, redis.Config{Layout: layout})
-			require.NoError(t, err, url)
-			_, is := s.(backend.Atomic)
-			require.Equal(t, atomic, is, url)
-			require.NoError(t, s.Close())
+			require.Equal(t, []string{"sums", "plain"}[want], want.String())
 		}
 	}
 }
@@ -216,10 +210,7 @@ func TestALeafThatWasCut(t *testing.T) {
 	ladder := mustLadder(t, "1s:1d, 7m:1d")
 	first := time.Unix(1_700_000_000/(7*stretch)*(7*stretch), 0) // of a leaf and of a coarse bucket
 	add := func(second int64) (int64, error) {
-		r := &backend.Request{Key: "ab:k", Ladder: ladder, Now: first.Add(time.Duration(second) * time.Second), N: 1}
-		for _, b := range ladder.Buckets(r.Now) {
-			r.Add = append(r.Add, backend.Slot{Bucket: b, TTL: 24*time.Hour + b.Width})
-		}
+		r := adding("ab:k", ladder, first.Add(time.Duration(second)*time.Second), 1)
 		err := s.Do(ctx, r)
 		return r.Add[1].Count, err
 	}
@@ -242,18 +233,19 @@ func TestALeafThatWasCut(t *testing.T) {
 // error: neither the root nor a leaf grows by what the root claims.
 func TestARootThatClaimsTooMuch(t *testing.T) {
 	addr := servertest.Redis(t)
-	client, s := raw(t, addr), open(t, "redis://"+addr)
+	client := raw(t, addr)
 	for what, row := range map[string]struct {
-		n      int64
-		step   time.Duration // between two calls
-		damage func(root []byte)
+		n           int64
+		step, pause time.Duration // between two calls, and before the last
+		damage      func(root []byte)
 	}{
-		"entries that are not there":  {1, 8 * time.Minute, func(root []byte) { copy(root[14:], []byte{1, 0, 129}) }},
-		"entries that are not sorted": {5000, 2 * time.Second, func(root []byte) { clear(root[460:]) }},
+		"entries that are not there": {1, 8 * time.Minute, 0, func(root []byte) { copy(root[14:], []byte{1, 0, 129}) }},
+		// The stretch of the entries is over.
+		"entries that are not sorted": {5000, 2 * time.Second, time.Hour, func(root []byte) { clear(root[460:]) }},
 	} {
 		require.NoError(t, client.FlushDB(ctx).Err())
 		now := time.Date(2026, 3, 2, 0, 10, 0, 0, time.UTC)
-		c := newCounter(t, s, counter.Config{Now: func() time.Time { return now }})
+		c := at(t, addr, &now)
 		for range 60 {
 			take(t, c, signup, row.n, "1000000/d")
 			now = now.Add(row.step)
@@ -262,9 +254,7 @@ func TestARootThatClaimsTooMuch(t *testing.T) {
 		root := []byte(client.Get(ctx, name).Val())
 		row.damage(root)
 		require.NoError(t, client.Set(ctx, name, root, time.Hour).Err())
-		if what == "entries that are not sorted" {
-			now = now.Add(time.Hour) // the stretch of the entries is over
-		}
+		now = now.Add(row.pause)
 		_, err := c.Take(ctx, signup, 1, counter.MustLimits("1000000/d"))
 		require.ErrorContains(t, err, "not written by this store", what)
 		for _, key := range client.Keys(ctx, "*").Val() {

@@ -10,36 +10,36 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/tiers"
 )
 
-func forgetting(key, ladder string, now time.Time) *backend.ForgetRequest {
+func forgetting(ladder string, now time.Time) *backend.ForgetRequest {
 	l, err := tiers.Parse(ladder)
 	if err != nil {
 		panic(err)
 	}
-	f := &backend.ForgetRequest{Key: key, Ladder: l, Now: now, Label: now.UnixNano(), Remember: time.Hour}
+	f := &backend.ForgetRequest{Key: forgetKey, Ladder: l, Now: now, Label: now.UnixNano(), Remember: time.Hour}
 	for i := range l.Len() {
 		f.TTLs = append(f.TTLs, l.At(i).Width+l.At(i).Keep)
 	}
 	return f
 }
 
-// fill gives a key at once the hits of a long time.
-func fill(t *testing.T, s sums, key, ladder string, from time.Time, hits int, step time.Duration) time.Time {
+// fill gives forgetKey at once the hits of a long time.
+func fill(t *testing.T, s sums, ladder string, from time.Time, hits int, step time.Duration) time.Time {
 	t.Helper()
-	f := forgetting(key, ladder, from)
+	f := forgetting(ladder, from)
 	for range hits {
 		take := &backend.TakeRequest{
 			Now:  from,
-			Keys: []backend.TakeKey{{Key: []byte(key), N: 1, Ladder: f.Ladder, TTLs: f.TTLs, Windows: []backend.Window{{Max: backend.MaxCount, Reach: time.Minute}}}},
+			Keys: []backend.TakeKey{{Key: []byte(forgetKey), N: 1, Ladder: f.Ladder, TTLs: f.TTLs, Windows: []backend.Window{{Max: backend.MaxCount, Reach: time.Minute}}}},
 		}
 		require.NoError(t, s.Take(ctx, take))
 		require.True(t, take.Allowed)
@@ -104,7 +104,7 @@ func TestForgetLargeKeys(t *testing.T) {
 func forgetLarge(t *testing.T, ladder string, hits int, step time.Duration, leaves int) (median, worst time.Duration, failures int64) {
 	addr := servertest.Redis(t, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "1000")
 	client, s := raw(t, addr), open(t, "redis://"+addr)
-	now := fill(t, s, forgetKey, ladder, time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), hits, step)
+	now := fill(t, s, ladder, time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), hits, step)
 	before := client.DBSize(ctx).Val()
 	require.Greater(t, before, int64(leaves))
 
@@ -122,7 +122,7 @@ func forgetLarge(t *testing.T, ladder string, hits int, step time.Duration, leav
 	})
 	require.NoError(t, client.SlowLogReset(ctx).Err())
 	began := time.Now()
-	require.NoError(t, s.Forget(ctx, forgetting(forgetKey, ladder, now)))
+	require.NoError(t, s.Forget(ctx, forgetting(ladder, now)))
 	spent := time.Since(began)
 	median, worst = scripts(t, client)
 	end()
@@ -140,59 +140,20 @@ func TestForgetAfterAFailedForget(t *testing.T) {
 	const ladder = "1s:366d, 1m:366d, 1h:366d, 1d:366d"
 	addr := servertest.Redis(t)
 	client, s := raw(t, addr), open(t, "redis://"+addr)
-	now := fill(t, s, forgetKey, ladder, time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), 3_000, 20*time.Minute)
+	now := fill(t, s, ladder, time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), 3_000, 20*time.Minute)
 	all := client.DBSize(ctx).Val()
 	require.Greater(t, all, int64(700))
 	proxy := servertest.NewProxy(t, addr, time.Millisecond)
 	far := open(t, "redis://"+proxy.Addr)
 	failed := make(chan error)
-	go func() { failed <- far.Forget(ctx, forgetting(forgetKey, ladder, now)) }()
+	go func() { failed <- far.Forget(ctx, forgetting(ladder, now)) }()
 	require.Eventually(t, func() bool { return client.DBSize(ctx).Val() < all-200 }, patience, 100*time.Microsecond)
 	proxy.Cut()
 	if err := <-failed; err == nil {
 		t.Log("it was over before the line was cut")
 	}
-	require.NoError(t, s.Forget(ctx, forgetting(forgetKey, ladder, now)))
+	require.NoError(t, s.Forget(ctx, forgetting(ladder, now)))
 	require.Empty(t, client.Keys(ctx, "{"+forgetKey+"}*").Val())
-}
-
-// The marker is the newest label, hides the feature, stands in the key's own slot,
-// under the same prefix, and lives as long as it was asked for.
-func TestTheMark(t *testing.T) {
-	t.Parallel()
-	addr := servertest.Redis(t, "--cluster-enabled", "yes")
-	node := raw(t, addr)
-	require.NoError(t, node.ClusterAddSlotsRange(ctx, 0, 16383).Err())
-	require.Eventually(t, func() bool { return strings.Contains(node.ClusterInfo(ctx).Val(), "cluster_state:ok") }, patience, time.Millisecond)
-	s := open(t, "redis://"+addr+"?addr="+addr)
-	now := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
-	for i := range 100 {
-		key := forgetKey + strings.Repeat("x", i)
-		f := forgetting(key, "1s:1d", now)
-		label, err := s.Forgotten(ctx, &backend.ForgetRequest{Key: key, Now: now})
-		require.NoError(t, err)
-		require.Zero(t, label)
-		for _, step := range []struct {
-			label, want int64
-			remember    time.Duration
-		}{{-5, -5, time.Hour}, {7, 7, time.Minute}, {3, 7, 2 * time.Hour}, {1 << 62, 1 << 62, time.Hour}, {1 << 61, 1 << 62, time.Second}} {
-			f.Label, f.Remember = step.label, step.remember
-			require.NoError(t, s.Forget(ctx, f))
-			label, err := s.Forgotten(ctx, &backend.ForgetRequest{Key: key, Now: now})
-			require.NoError(t, err)
-			require.Equal(t, step.want, label)
-		}
-		keys := node.Keys(ctx, "*").Val()
-		require.Len(t, keys, 1)
-		require.True(t, strings.HasPrefix(keys[0], "{ab:"), keys[0])
-		require.NotContains(t, keys[0], "203")
-		require.NotContains(t, keys[0], "signup")
-		require.Equal(t, node.ClusterKeySlot(ctx, "{"+key+"}A").Val(), node.ClusterKeySlot(ctx, keys[0]).Val())
-		left := node.PTTL(ctx, keys[0]).Val()
-		require.Greater(t, left, time.Hour+50*time.Minute)
-		require.LessOrEqual(t, left, 2*time.Hour)
-		require.NoError(t, node.FlushAll(ctx).Err())
-	}
 }
 
 // A root that is written anew names its stale leaves no more, and they live on for a
@@ -208,8 +169,8 @@ func TestEraseFindsLeavesWithoutARoot(t *testing.T) {
 		{"1s:1d, 1m:1d, 1h:1d", map[string]time.Duration{"P": time.Hour}},
 		{"1s:10m, 1m:1d, 1h:1d", map[string]time.Duration{"P": time.Minute, "Q": time.Hour}},
 	} {
-		f := forgetting(forgetKey, row.ladder, now)
-		fill(t, s, forgetKey, row.ladder, now.Add(-time.Hour), 60, time.Minute)
+		f := forgetting(row.ladder, now)
+		fill(t, s, row.ladder, now.Add(-time.Hour), 60, time.Minute)
 		for group, stretch := range row.leaves {
 			for i := range f.Ladder.Len() {
 				for _, at := range []time.Time{now.Add(-2 * f.Ladder.At(i).Keep), now.Add(-f.TTLs[i]), now, now.Add(f.Ladder.At(i).Width)} {

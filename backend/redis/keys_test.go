@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
@@ -102,39 +101,4 @@ func TestALeafThatIsGone(t *testing.T) {
 	// The times of the evicted hits are lost: all leave with the last bucket.
 	now = time.Date(2026, 3, 3, 0, 49, 0, 0, time.UTC)
 	require.Equal(t, hits+1, count(t, c, signup))
-}
-
-// Sums of every width, in roots and in leaves, against the memory store.
-func TestLargeSums(t *testing.T) {
-	s := open(t, "redis://"+servertest.Redis(t))
-	for i, most := range []int64{10, 1 << 10, 1 << 18, 1 << 34, 1 << 43} {
-		now := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
-		cfg := counter.Config{Prefix: fmt.Sprint("p", i), Skew: -1, Exact: true, Now: func() time.Time { return now }}
-		want, got := newCounter(t, memory.New(memory.Config{}), cfg), newCounter(t, s, cfg)
-		limits := counter.MustLimits("9000000000000000/m, 9000000000000000/h, 9000000000000000/d")
-		var taken [][2]counter.Verdict
-		for j := range 900 {
-			n := 1 + rand.Int64N(most)
-			a, err := want.Take(ctx, signup, n, limits)
-			require.NoError(t, err)
-			b, err := got.Take(ctx, signup, n, limits)
-			require.NoError(t, err)
-			for k, state := range a.All() {
-				require.Equal(t, state, b.All()[k], "call %d, %d at once", j, n)
-			}
-			taken = append(taken, [2]counter.Verdict{a, b})
-			if rand.IntN(5) == 0 {
-				v := &taken[max(0, len(taken)-1-rand.IntN(300))]
-				require.NoError(t, want.Refund(ctx, &v[0]))
-				require.NoError(t, got.Refund(ctx, &v[1]))
-			}
-			now = now.Add(time.Duration(rand.Int64N(int64(10 * time.Second))))
-		}
-		from := now.Add(-2 * time.Hour)
-		a, err := want.Series(ctx, signup, from, now, time.Second)
-		require.NoError(t, err)
-		b, err := got.Series(ctx, signup, from, now, time.Second)
-		require.NoError(t, err)
-		require.Equal(t, a, b)
-	}
 }

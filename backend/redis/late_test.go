@@ -2,141 +2,26 @@ package redis_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
-	"math/big"
+	"io"
 	"net"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/backend/backendtest"
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
-
-func TestPause(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) backend.Store {
-		return open(t, "redis://"+server.Addr)
-	})
-}
-
-// A store without a Dialer, on the caller's own client: the script knows the
-// deadline, and counts no hit whose deadline has passed.
-func TestPauseWithoutADialer(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) backend.Store {
-		s, err := redis.New(raw(t, server.Addr), redis.Config{IOTimeout: patience})
-		require.NoError(t, err)
-		return s
-	})
-}
-
-// A store whose script does not know the deadline: the Dialer takes back hits that were
-// counted late. Over TCP, over TLS, by a unix socket, and as scripts instead of functions.
-func TestPauseAtAnyTime(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	pool, cert, key := certificate(t, dir)
-	server := servertest.StartRedis(t, "--tls-port", freeTLSPort(t), "--tls-cert-file", cert, "--tls-key-file", key,
-		"--tls-auth-clients", "no", "--unixsocket", dir+"/sock")
-	tlsAddr := net.JoinHostPort("127.0.0.1", fmt.Sprint(configured(t, server.Addr, "tls-port")))
-	user, password, _ := strings.Cut(scriptsUser(t, server.Addr), ":")
-	for what, options := range map[string]goredis.Options{
-		"tcp":     {Addr: server.Addr},
-		"scripts": {Addr: server.Addr, Username: user, Password: password},
-		"unix":    {Network: "unix", Addr: dir + "/sock"},
-		"tls":     {Addr: tlsAddr},
-	} {
-		t.Run(what, func(t *testing.T) {
-			var dial func(context.Context, string, string) (net.Conn, error)
-			if what == "tls" {
-				dial = (&tls.Dialer{Config: &tls.Config{RootCAs: pool, ServerName: "localhost"}}).DialContext
-			}
-			var dialers []*redis.Dialer
-			var stores []redis.Store
-			backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) backend.Store {
-				dialer := redis.NewDialer(dial)
-				options.Dialer, options.ContextTimeoutEnabled, options.DialerRetries = dialer.DialContext, true, 1
-				o := options
-				client := goredis.NewClient(&o)
-				t.Cleanup(func() { require.NoError(t, client.Close()) })
-				s, err := redis.New(client, redis.Config{IOTimeout: patience, Dialer: dialer, AnyTime: true})
-				require.NoError(t, err)
-				dialers, stores = append(dialers, dialer), append(stores, s)
-				return s
-			})
-			var all redis.Stats
-			for i, s := range stores {
-				st := s.Stats()
-				all.TakenBack += st.TakenBack
-				all.ByScripts += st.ByScripts
-				all.LateAnswers += st.LateAnswers
-				require.Zero(t, st.NotTaken)
-				require.NoError(t, dialers[i].Close())
-				require.Zero(t, s.Stats().Draining)
-			}
-			require.Equal(t, what == "scripts", all.ByScripts > 0)
-			require.Positive(t, all.TakenBack)
-			require.Equal(t, all.LateAnswers, all.TakenBack)
-		})
-	}
-}
-
-func configured(t *testing.T, addr, name string) string {
-	t.Helper()
-	return raw(t, addr).ConfigGet(ctx, name).Val()[name]
-}
-
-func freeTLSPort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return port
-}
-
-// certificate makes a certificate for localhost, and writes certificate and key to dir.
-func certificate(t *testing.T, dir string) (pool *x509.CertPool, cert, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	require.NoError(t, err)
-	secret, err := x509.MarshalECPrivateKey(private)
-	require.NoError(t, err)
-	cert, key = dir+"/cert.pem", dir+"/key.pem"
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	require.NoError(t, os.WriteFile(cert, text, 0o600))
-	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}), 0o600))
-	pool = x509.NewCertPool()
-	require.True(t, pool.AppendCertsFromPEM(text))
-	return pool, cert, key
-}
 
 // A subscription, for instance to a sentinel, is written to and read by two
 // goroutines at once. The race detector finds fields that a connection writes then.
@@ -171,21 +56,16 @@ func TestPauseAndCut(t *testing.T) {
 	proxy := servertest.NewProxy(t, server.Addr, 0)
 	far := newCounter(t, open(t, "redis://"+proxy.Addr), counter.Config{Patience: 50 * time.Millisecond})
 	near := newCounter(t, open(t, "redis://"+server.Addr), counter.Config{})
-	require.Eventually(t, func() bool { return far.Add(ctx, name(0), 1) == nil }, patience, time.Millisecond)
 	require.Eventually(t, func() bool {
 		_, err := far.Take(ctx, name(0), 1, counter.MustLimits("1000/d"))
 		return err == nil
 	}, patience, time.Millisecond)
 	server.Pause()
-	var calls sync.WaitGroup
-	for range 12 {
-		calls.Go(func() {
-			if _, err := far.Take(ctx, signup, 1, counter.MustLimits("10/h")); err == nil {
-				t.Error("no error from a server that is stopped")
-			}
-		})
-	}
-	calls.Wait()
+	crowd(12, func(int) {
+		if _, err := far.Take(ctx, signup, 1, counter.MustLimits("10/h")); err == nil {
+			t.Error("no error from a server that is stopped")
+		}
+	})
 	proxy.Cut()
 	server.Resume()
 	for range 10 {
@@ -202,18 +82,18 @@ func TestIdleConnectionsThatDied(t *testing.T) {
 	client := raw(t, addr)
 	for i := range 20 {
 		require.EqualValues(t, 99-i, take(t, c, signup, 1, "100/d").Remaining)
-		_, err := client.ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes").Result()
-		require.NoError(t, err)
+		require.NoError(t, client.ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes").Err())
 		time.Sleep(2 * time.Millisecond) // until the client's machine knows
 	}
 }
 
-// A server that refuses is dialled once in a while, and is found as soon as the
+// A server that refuses is dialled once in a while, and is found, empty, as soon as the
 // server is back, though the client's pool has seen more failures than the pool is large.
 func TestAServerThatRefuses(t *testing.T) {
 	server := servertest.StartRedis(t)
 	s := open(t, "redis://"+server.Addr+"/0?pool_size=4")
 	c := newCounter(t, s, counter.Config{})
+	take(t, c, signup, 3, "10/d")
 	// A busy machine may be late in a round; a client that waits out a time of its own is
 	// late in each.
 	const rounds = 5
@@ -228,12 +108,14 @@ func TestAServerThatRefuses(t *testing.T) {
 		refused := time.Since(began)
 		server.Restart()
 		began = time.Now()
+		var v counter.Verdict
 		require.Eventually(t, func() bool {
-			_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
+			var err error
+			v, err = c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
 			return err == nil
 		}, patience, time.Millisecond)
+		require.EqualValues(t, 9, v.Remaining)
 		back := time.Since(began)
-		t.Logf("%v for each of 100 calls of a server that refuses, reachable %v after the restart", refused/100, back)
 		if long.Asked() && round < rounds && (refused >= 5*time.Second || back >= 500*time.Millisecond) {
 			continue
 		}
@@ -249,15 +131,8 @@ func TestAServerThatRefuses(t *testing.T) {
 func TestALateStepWithSoftKeys(t *testing.T) {
 	const limit = 10
 	server := servertest.StartRedis(t)
-	dialer := redis.NewDialer(nil)
-	client := goredis.NewClient(&goredis.Options{
-		Addr: server.Addr, Dialer: dialer.DialContext, ContextTimeoutEnabled: true, DialerRetries: 1,
-	})
-	store, err := redis.New(client, redis.Config{IOTimeout: patience, Dialer: dialer, AnyTime: true})
-	require.NoError(t, err)
-	hasty := store.(sums)
-	t.Cleanup(func() { require.NoError(t, errors.Join(client.Close(), dialer.Close())) })
-	near := open(t, "redis://"+server.Addr)
+	store, _ := onClient(t, "redis://"+server.Addr, redis.Config{AnyTime: true})
+	hasty, near := store.(sums), open(t, "redis://"+server.Addr)
 	ladder := mustLadder(t, "1s:1m, 1m:1d") // two roots a key
 	now := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 
@@ -295,15 +170,7 @@ func TestALateStepWithSoftKeys(t *testing.T) {
 				}
 				return r
 			}
-			counts := func() (counts []int64) {
-				r := step(func(key) int64 { return 0 }, time.Time{}, true)
-				require.NoError(t, near.Take(ctx, r))
-				for _, k := range r.Keys {
-					require.Equal(t, k.Windows[0].Count, k.Windows[1].Count, "the two roots of a key")
-					counts = append(counts, k.Windows[0].Count)
-				}
-				return counts
-			}
+			nothing := func(key) int64 { return 0 }
 			before := step(func(k key) int64 { return k.before }, time.Time{}, false)
 			require.NoError(t, near.Take(ctx, before))
 			require.True(t, before.Allowed)
@@ -313,7 +180,7 @@ func TestALateStepWithSoftKeys(t *testing.T) {
 			// no answer is awaited, and the next step has a later deadline.
 			for timeout, sent := 50*time.Millisecond, 0; sent == 0; timeout *= 2 {
 				require.Less(t, timeout, patience, "the step was not sent")
-				require.NoError(t, hasty.Take(ctx, step(func(key) int64 { return 0 }, time.Time{}, true))) // makes the connection
+				require.NoError(t, hasty.Take(ctx, step(nothing, time.Time{}, true))) // makes the connection
 				server.Pause()
 				err := hasty.Take(ctx, step(func(k key) int64 { return k.n }, time.Now().Add(timeout), false))
 				sent = hasty.Stats().Draining
@@ -326,11 +193,11 @@ func TestALateStepWithSoftKeys(t *testing.T) {
 			require.Eventually(t, func() bool { return hasty.Stats().Draining == 0 }, patience, time.Millisecond)
 			require.Equal(t, late.LateAnswers+c.late, hasty.Stats().LateAnswers)
 			require.Equal(t, late.TakenBack+c.late, hasty.Stats().TakenBack)
-			var want []int64
-			for _, k := range c.keys {
-				want = append(want, k.after)
+			after := step(nothing, time.Time{}, true)
+			require.NoError(t, near.Take(ctx, after))
+			for i, k := range after.Keys {
+				require.Equal(t, []int64{c.keys[i].after, c.keys[i].after}, []int64{k.Windows[0].Count, k.Windows[1].Count}, "the two roots of key %d", i)
 			}
-			require.Equal(t, want, counts())
 		})
 	}
 }
@@ -358,6 +225,115 @@ func TestAStandstillBehindALabel(t *testing.T) {
 	require.EqualValues(t, 1, c.Stats().StaleLabels)
 }
 
+// halves passes on the first half of each long answer while on, and holds the rest
+// back, or closes the connection if cut. A call is answered in 28 bytes at most, so the
+// first half of a long answer has a whole one.
+type halves struct {
+	on     atomic.Bool
+	cut    bool
+	halved atomic.Int64 // long answers
+}
+
+// between listens for connections to addr, until the test ends.
+func (h *halves) between(t *testing.T, addr string) string {
+	return servertest.Serve(t, func(client net.Conn) {
+		server, err := net.Dial("tcp", addr)
+		if err != nil {
+			return
+		}
+		go func() {
+			io.Copy(server, client)
+			server.Close()
+		}()
+		for buf := make([]byte, 1<<16); ; {
+			n, err := server.Read(buf)
+			rest := buf[:n]
+			if h.on.Load() && n > 60 {
+				client.Write(rest[:n/2])
+				h.halved.Add(1)
+				if rest = rest[n/2:]; h.cut {
+					return
+				}
+			}
+			for h.on.Load() {
+				time.Sleep(time.Millisecond)
+			}
+			client.Write(rest)
+			if err != nil {
+				return
+			}
+		}
+	})
+}
+
+// stick makes as many calls as round trips may be under way, which h holds up.
+func (h *halves) stick(t *testing.T, c, near *counter.Counter, stuck *sync.WaitGroup) {
+	h.on.Store(true)
+	for i := range 2 {
+		key := counter.Key{Event: "stuck", Feature: fmt.Sprint(i)}
+		stuck.Go(func() { c.Take(ctx, key, 1, counter.MustLimits("10/d")) })
+		counted(t, near, key, 1)
+	}
+}
+
+// Of a pipeline whose answers stop in the middle each answered call has its answer, if
+// its caller waits, and otherwise is taken back.
+func TestHalfTheAnswersOfAPipeline(t *testing.T) {
+	const callers = 32
+	for _, cut := range []bool{false, true} {
+		t.Run(fmt.Sprint("cut ", cut), func(t *testing.T) {
+			addr := servertest.Redis(t)
+			h := &halves{cut: cut}
+			near := newCounter(t, open(t, "redis://"+addr), counter.Config{})
+			s, client := onClient(t, "redis://"+h.between(t, addr)+"?pool_size=32", redis.Config{})
+			c := newCounter(t, s, counter.Config{})
+			warmed(t, c, client, callers)
+			var stuck sync.WaitGroup
+			h.stick(t, c, near, &stuck)
+			all := func(from, to int) (n int64) {
+				for i := from; i < to; i++ {
+					n += count(t, near, name(i))
+				}
+				return n
+			}
+			var answered atomic.Int64
+			called := 0
+			for h.halved.Load() == 0 { // on a busy machine the calls may come one by one
+				require.Less(t, called, 20*callers, "no answer was halved")
+				wait := 400 * time.Millisecond
+				if cut { // the connection ends, whatever time the calls have
+					wait = 10 * patience
+				}
+				hurried, cancel := context.WithTimeout(ctx, wait)
+				first, ended := called, make(chan struct{})
+				called += callers
+				go func() {
+					defer close(ended)
+					crowd(callers, func(i int) {
+						if _, err := c.Take(hurried, name(first+i), 1, counter.MustLimits("10/d")); err == nil {
+							answered.Add(1)
+						}
+					})
+				}()
+				if cut {
+					require.Eventually(t, func() bool { return h.halved.Load() > 0 || all(first, called) == callers }, patience, time.Millisecond)
+					if h.halved.Load() > 0 {
+						require.Eventually(t, func() bool { return answered.Load() > 0 }, patience, time.Millisecond, "nobody got the answer that came")
+					}
+					cancel()
+				}
+				<-ended
+				cancel()
+			}
+			h.on.Store(false)
+			stuck.Wait()
+			if !cut {
+				require.Eventually(t, func() bool { return all(0, called) == answered.Load() }, patience, 20*time.Millisecond, "hits of calls that failed stay: %+v", s.Stats())
+			}
+		})
+	}
+}
+
 // Between an addition and its undo the programs are flushed, or the memory becomes full,
 // or both: the undo is sent as text, on the connection of a lone call and for a call in a
 // pipeline.
@@ -373,19 +349,11 @@ func TestAFlushBeforeAnUndo(t *testing.T) {
 func changeBeforeAnUndo(t *testing.T, login, change string) {
 	const callers = 12
 	addr := servertest.Redis(t)
-	options := goredis.Options{PoolSize: 2 * callers}
-	if login == "scripts" {
-		options.Username, options.Password, _ = strings.Cut(scriptsUser(t, addr), ":")
-	}
-	h := new(halves)
-	options.Addr = h.between(t, addr)
-	near := newCounter(t, open(t, "redis://"+addr), counter.Config{})
-	s, client := onClient(t, &options, redis.Config{IOTimeout: patience})
-	c := newCounter(t, s, counter.Config{})
-	limits := counter.MustLimits("10/d")
-	take(t, c, signup, 1, "100/d")
-	warm(t, client, callers)
-	server := raw(t, addr)
+	h, server, near := new(halves), raw(t, addr), newCounter(t, open(t, "redis://"+addr), counter.Config{})
+	url := strings.ReplaceAll(logins(t, addr)[login], addr, h.between(t, addr))
+	s, client := onClient(t, url+"?pool_size=24", redis.Config{})
+	c, limits := newCounter(t, s, counter.Config{}), counter.MustLimits("10/d")
+	warmed(t, c, client, callers)
 	release := func() {
 		t.Helper()
 		if change != "full" {
@@ -415,14 +383,8 @@ func changeBeforeAnUndo(t *testing.T, login, change string) {
 	release()
 	require.Zero(t, count(t, near, name(last)))
 
-	h.on.Store(true)
-	var patient, all sync.WaitGroup
-	for i := range 2 { // as many as round trips under way
-		patient.Go(func() { c.Take(ctx, counter.Key{Event: "stuck", Feature: fmt.Sprint(i)}, 1, limits) })
-	}
-	for i := range 2 {
-		require.Eventually(t, func() bool { return count(t, near, counter.Key{Event: "stuck", Feature: fmt.Sprint(i)}) == 1 }, patience, time.Millisecond)
-	}
+	var stuck, all sync.WaitGroup
+	h.stick(t, c, near, &stuck)
 	hurried, cancel := context.WithCancel(ctx)
 	for i := range callers {
 		all.Go(func() {
@@ -432,12 +394,12 @@ func changeBeforeAnUndo(t *testing.T, login, change string) {
 		})
 	}
 	for i := range callers {
-		require.Eventually(t, func() bool { return count(t, near, name(100+i)) == 1 }, patience, time.Millisecond)
+		counted(t, near, name(100+i), 1)
 	}
 	cancel()
 	all.Wait()
 	release()
-	patient.Wait()
+	stuck.Wait()
 	require.Eventually(t, func() bool { return s.Stats().TakenBack >= callers+1 }, patience, time.Millisecond)
 	for i := range callers {
 		require.Zero(t, count(t, near, name(100+i)), "caller %d", i)

@@ -1,19 +1,18 @@
 package redis_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
@@ -79,66 +78,6 @@ func TestFunctions(t *testing.T) {
 	require.Zero(t, s.Stats().ByScripts)
 }
 
-// A server without functions, and a user without the right to load or to run functions,
-// are sent scripts.
-func TestServersWithoutFunctions(t *testing.T) {
-	const rights = "resetkeys ~{ab:* resetchannels -@all +evalsha +eval +get +set +getrange +setrange +append +strlen +pexpire +pttl +del +unlink +time"
-	for what, c := range map[string]struct {
-		server []string
-		user   string
-	}{
-		"no command":            {server: []string{"--rename-command", "FCALL", ""}},
-		"no right to run":       {user: rights},
-		"no right to load":      {user: rights + " +fcall"},
-		"no command that loads": {server: []string{"--rename-command", "FUNCTION", ""}},
-	} {
-		t.Run(what, func(t *testing.T) {
-			addr := servertest.Redis(t, c.server...)
-			client, login := raw(t, addr), ""
-			if c.user != "" {
-				login = "abacus:secret@"
-				args := []any{"ACL", "SETUSER", "abacus", "on", ">secret"}
-				for _, right := range strings.Fields(c.user) {
-					args = append(args, right)
-				}
-				require.NoError(t, client.Do(ctx, args...).Err())
-			}
-			s := open(t, "redis://"+login+addr)
-			everyCall(t, newCounter(t, s, counter.Config{}))
-			require.Positive(t, calls(t, client, "evalsha"))
-			require.Positive(t, s.Stats().ByScripts)
-			if len(c.server) == 0 {
-				require.Empty(t, librariesOf(t, client))
-			}
-			refused := client.InfoMap(ctx, "stats").Item("Stats", "total_error_replies")
-			everyCall(t, newCounter(t, s, counter.Config{}))
-			require.Equal(t, refused, client.InfoMap(ctx, "stats").Item("Stats", "total_error_replies"), "refused once")
-		})
-	}
-}
-
-// With the rights of docs/operating.md functions are loaded and run, and old libraries
-// are removed.
-func TestRightsForFunctions(t *testing.T) {
-	addr := servertest.Redis(t)
-	client := raw(t, addr)
-	page, err := os.ReadFile("../../docs/operating.md")
-	require.NoError(t, err)
-	line := string(regexp.MustCompile(`(?m)^ACL SETUSER .*$`).Find(page))
-	require.NotEmpty(t, line)
-	var args []any
-	for _, word := range strings.Fields(line) {
-		args = append(args, word)
-	}
-	require.NoError(t, client.Do(ctx, args...).Err())
-	plant(t, client, "abacus_0123456789abcdef", "2020-01-01")
-	s := open(t, "redis://abacus:password@"+addr)
-	everyCall(t, newCounter(t, s, counter.Config{}))
-	require.Len(t, librariesOf(t, client), 1)
-	require.NotEqual(t, "abacus_0123456789abcdef", librariesOf(t, client)[0])
-	require.Zero(t, s.Stats().ByScripts)
-}
-
 // plant loads a library with a function.
 func plant(t *testing.T, client *goredis.Client, name, description string) {
 	t.Helper()
@@ -187,39 +126,6 @@ func TestLibrariesAreSaved(t *testing.T) {
 	}, patience, time.Millisecond)
 }
 
-// The masters of a Cluster have a library each.
-func TestLibrariesOfACluster(t *testing.T) {
-	t.Parallel()
-	url, cluster := clusterURL(t)
-	s := open(t, url)
-	c := newCounter(t, s, counter.Config{})
-	all := func() {
-		t.Helper()
-		for i := range 50 {
-			require.Eventually(t, func() bool {
-				_, err := c.Take(ctx, name(i), 1, counter.MustLimits("10/d"))
-				return err == nil
-			}, patience, 10*time.Millisecond)
-		}
-	}
-	all()
-	require.Zero(t, s.Stats().ByScripts)
-	masters := map[string]bool{}
-	for i := range 50 {
-		masters[cluster.Master(fmt.Sprint(i))] = true
-	}
-	require.Len(t, masters, 3)
-	for addr := range masters {
-		require.Len(t, librariesOf(t, raw(t, addr)), 1)
-		require.NoError(t, raw(t, addr).FunctionFlush(ctx).Err())
-	}
-	all()
-	require.Zero(t, s.Stats().ByScripts)
-	for addr := range masters {
-		require.Len(t, librariesOf(t, raw(t, addr)), 1)
-	}
-}
-
 // A server whose memory is full refuses functions that may write. It is sent a script,
 // and denies and peeks as before.
 func TestAFullServerDenies(t *testing.T) {
@@ -248,11 +154,8 @@ func TestAFullServerDenies(t *testing.T) {
 func TestAFullServerTakesAway(t *testing.T) {
 	for _, login := range []string{"functions", "scripts"} {
 		t.Run(login, func(t *testing.T) {
-			addr, user := servertest.Redis(t, "--maxmemory-policy", "noeviction"), ""
-			if login == "scripts" {
-				user = scriptsUser(t, addr) + "@"
-			}
-			client, c := raw(t, addr), newCounter(t, open(t, "redis://"+user+addr), counter.Config{})
+			addr := servertest.Redis(t, "--maxmemory-policy", "noeviction")
+			client, c := raw(t, addr), newCounter(t, open(t, logins(t, addr)[login]), counter.Config{})
 			verdicts := make([]counter.Verdict, 3)
 			for i := range verdicts {
 				verdicts[i] = take(t, c, name(i), 5, "10/d")
@@ -268,6 +171,63 @@ func TestAFullServerTakesAway(t *testing.T) {
 			}
 			_, err = c.Take(ctx, name(0), 1, counter.MustLimits("10/d"))
 			require.ErrorContains(t, err, "OOM", "what adds is refused")
+		})
+	}
+}
+
+// Users and servers, and how calls are sent to them: by functions with all rights of
+// docs/operating.md, which also remove old libraries; otherwise by scripts, refused once.
+// With the layout Plain other rights suffice. Without INFO a check cannot see evictions.
+func TestRights(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operating.md")
+	require.NoError(t, err)
+	documented := regexp.MustCompile(`(?m)^ACL SETUSER abacus on >password (.*)$`).FindStringSubmatch(string(page))
+	require.NotNil(t, documented)
+	const scripts = "resetkeys ~{ab:* resetchannels -@all +evalsha +eval +get +set +getrange +setrange +append +strlen +pexpire +pttl +del +unlink +time"
+	const plain = "resetkeys ~{ab:* resetchannels -@all +multi +exec +incrby +incr +decrby +pexpire +mget +exists +unlink +watch +unwatch +zadd +zremrangebyrank +zrange +time"
+	for what, row := range map[string]struct {
+		server    []string
+		rights    string
+		layout    redis.Layout
+		byScripts bool
+		libraries int
+	}{
+		"as documented":         {rights: documented[1], libraries: 1},
+		"no command":            {server: []string{"--rename-command", "FCALL", ""}, rights: "allkeys +@all", byScripts: true, libraries: 1},
+		"no right to run":       {rights: scripts, byScripts: true, libraries: 1},
+		"no right to load":      {rights: scripts + " +fcall", byScripts: true, libraries: 1},
+		"no command that loads": {server: []string{"--rename-command", "FUNCTION", ""}, rights: "allkeys +@all", byScripts: true},
+		"plain":                 {rights: plain, layout: redis.Plain, libraries: 1},
+	} {
+		t.Run(what, func(t *testing.T) {
+			addr := servertest.Redis(t, row.server...)
+			client := raw(t, addr)
+			const old = "abacus_0123456789abcdef"
+			if row.libraries > 0 {
+				plant(t, client, old, "2020-01-01")
+			}
+			url := user(t, addr, row.rights)
+			s := openAs(t, url, row.layout)
+			everyCall(t, newCounter(t, s, counter.Config{}))
+			require.Equal(t, row.byScripts, s.Stats().ByScripts > 0)
+			require.Equal(t, row.byScripts, calls(t, client, "evalsha") > 0)
+			if row.libraries > 0 {
+				require.Len(t, librariesOf(t, client), row.libraries)
+				require.Equal(t, what == "as documented", librariesOf(t, client)[0] != old)
+			}
+			refused := client.InfoMap(ctx, "stats").Item("Stats", "total_error_replies")
+			everyCall(t, newCounter(t, s, counter.Config{}))
+			require.Equal(t, refused, client.InfoMap(ctx, "stats").Item("Stats", "total_error_replies"), "refused once")
+
+			user(t, addr, "-info")
+			c := newCounter(t, s, counter.Config{})
+			err := c.Check(ctx)
+			requireFindings(t, err, `^redis: server `+addr+`: the user may not ask for INFO`)
+			require.NotErrorIs(t, err, counter.ErrStore)
+			require.NotZero(t, c.Stats().Checked)
+			user(t, addr, "+info")
+			require.NoError(t, c.Check(ctx))
+			require.NoError(t, s.Check(ctx))
 		})
 	}
 }

@@ -30,8 +30,6 @@ func TestASparseKeyHasNoRoomToSpare(t *testing.T) {
 	require.EqualValues(t, 100, count(t, c, signup))
 }
 
-const day = 24 * time.Hour
-
 // A key that Adds alone have grown is as small as a key of the same hits by Takes.
 func TestAKeyGrownByAdds(t *testing.T) {
 	for _, perDay := range []int{100, 2_000, 40_000} {

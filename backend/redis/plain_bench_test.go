@@ -10,20 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
-
-var layouts = []redis.Layout{redis.Sums, redis.Plain}
-
-func ofLayout(b *testing.B, addr string, layout redis.Layout, cfg counter.Config) *counter.Counter {
-	b.Helper()
-	s, err := redis.Open("redis://"+addr, redis.Config{Layout: layout, IOTimeout: patience})
-	require.NoError(b, err)
-	b.Cleanup(func() { require.NoError(b, s.Close()) })
-	return newCounter(b, s, cfg)
-}
 
 // BenchmarkLayouts compares the layouts by the processor time of the server for an admitted
 // Take, in turns: of the same key, of fresh keys, and of keys with 100 hits in the day.
@@ -34,7 +23,7 @@ func BenchmarkLayouts(b *testing.B) {
 				b.Run(fmt.Sprintf("%s/%s/%s", limits, keys, layout), func(b *testing.B) {
 					addr := servertest.Redis(b)
 					now := time.Now()
-					c := ofLayout(b, addr, layout, counter.Config{Now: func() time.Time { return now }})
+					c := newCounter(b, openAs(b, "redis://"+addr, layout), counter.Config{Now: func() time.Time { return now }})
 					const busy = 200
 					if keys == "keys of 100 hits a day" {
 						now = now.Add(-24 * time.Hour)
@@ -102,7 +91,7 @@ func BenchmarkLayoutMemory(b *testing.B) {
 				for b.Loop() {
 					addr := servertest.Redis(b)
 					now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-					c := ofLayout(b, addr, layout, counter.Config{Now: func() time.Time { return now }})
+					c := newCounter(b, openAs(b, "redis://"+addr, layout), counter.Config{Now: func() time.Time { return now }})
 					random := rand.New(rand.NewPCG(1, uint64(hits)))
 					for range hits {
 						now = now.Add(time.Duration(random.ExpFloat64() * float64(24*time.Hour) / float64(hits)))

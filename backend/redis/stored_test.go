@@ -11,6 +11,15 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
+// documented makes the calls of docs/storage.md, and two seconds pass.
+func documented(t *testing.T, c *counter.Counter, now *time.Time) {
+	t.Helper()
+	require.NoError(t, c.Add(ctx, signup, 1))
+	require.NoError(t, c.Add(ctx, signup, 2))
+	*now = now.Add(2 * time.Second)
+	require.NoError(t, c.Add(ctx, signup, 1))
+}
+
 // The example of docs/storage.md, byte by byte: other bytes are another format,
 // see docs/release.md.
 func TestStoredAsDocumented(t *testing.T) {
@@ -18,10 +27,7 @@ func TestStoredAsDocumented(t *testing.T) {
 	addr := servertest.Redis(t)
 	now := time.Date(2026, 3, 1, 23, 30, 33, 0, time.UTC)
 	c := newCounter(t, open(t, "redis://"+addr), counter.Config{Now: func() time.Time { return now }})
-	require.NoError(t, c.Add(ctx, signup, 1))
-	require.NoError(t, c.Add(ctx, signup, 2))
-	now = now.Add(2 * time.Second)
-	require.NoError(t, c.Add(ctx, signup, 1))
+	documented(t, c, &now)
 
 	client := raw(t, addr)
 	names, err := client.Keys(ctx, "*").Result()
@@ -44,6 +50,6 @@ func TestStoredAsDocumented(t *testing.T) {
 func TestATierOfFourStretches(t *testing.T) {
 	t.Parallel()
 	addr := servertest.Redis(t)
-	fill(t, open(t, "redis://"+addr), forgetKey, "1s:4h", time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), 1_440, 10*time.Second)
+	fill(t, open(t, "redis://"+addr), "1s:4h", time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), 1_440, 10*time.Second)
 	require.EqualValues(t, 5, raw(t, addr).DBSize(ctx).Val(), "the root, and a leaf for each hour")
 }

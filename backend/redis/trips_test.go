@@ -2,168 +2,144 @@ package redis_test
 
 import (
 	"context"
-	"slices"
-	"sync"
+	"net"
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
+// The round trips promised by docs/guarantees.md.
 func TestRoundTrips(t *testing.T) {
-	proxy := servertest.NewProxy(t, servertest.Redis(t), 20*time.Millisecond)
-	c := newCounter(t, open(t, "redis://"+proxy.Addr), counter.Config{})
-	trips := func(want int, what string, call func() error) {
-		t.Helper()
-		proxy.Reset()
-		require.NoError(t, call(), what)
-		require.Equal(t, want, proxy.Trips(), what)
+	// Far from the ends of all buckets, where calls by ticket look again.
+	halfPast := time.Now().Truncate(time.Hour).Add(30*time.Minute + 30*time.Second + 500*time.Millisecond)
+	type step struct {
+		call  string
+		trips int
 	}
-	taking := func(key counter.Key, limits string, allowed bool) func() error {
-		return func() error {
-			require.Equal(t, allowed, take(t, c, key, 1, limits).Allowed)
-			return nil
+	room := []step{{"fresh", 1}, {"again", 1}, {"count", 1}, {"add", 1}}
+	full := []step{{"fresh", 1}, {"again", 1}, {"denied", 1}, {"denied from memory", 0}, {"count", 1}, {"add", 1}, {"denied after an Add", 1}}
+	read := func(trips int) []step { // denied, and denied by reading
+		return []step{{"fresh", 1}, {"again", 1}, {"denied", 2}, {"denied by reading", trips}, {"denied from memory", 0}}
+	}
+	for layout, rows := range map[redis.Layout]map[string][]step{
+		redis.Sums:  {"2/m": full, "2/h": full, "5/m, 50/h, 2/d": full},
+		redis.Plain: {"10/m": room, "10/m, 50/h, 100/d": room, "100/d": room, "2/m": read(2), "2/d": read(3)},
+	} {
+		proxy := servertest.NewProxy(t, servertest.Redis(t), 20*time.Millisecond)
+		c := newCounter(t, openAs(t, "redis://"+proxy.Addr, layout), counter.Config{Now: func() time.Time { return halfPast }})
+		// The first of each kind makes the connection, or brings the script.
+		take(t, c, name(0), 1, "1/d")
+		require.NoError(t, c.Add(ctx, name(0), 1))
+		for limits, steps := range rows {
+			key := counter.Key{Event: "signup", Feature: limits}
+			for _, s := range steps {
+				proxy.Reset()
+				switch s.call {
+				case "count":
+					count(t, c, key)
+				case "add":
+					require.NoError(t, c.Add(ctx, key, 1))
+				default:
+					require.Equal(t, s.call == "fresh" || s.call == "again", take(t, c, key, 1, limits).Allowed, "%s under %s", s.call, limits)
+				}
+				require.Equal(t, s.trips, proxy.Trips(), "%s: %s under %s", layout, s.call, limits)
+			}
+		}
+		if layout == redis.Sums {
+			proxy.Reset()
+			var asks []counter.Ask
+			for i := range 3 {
+				asks = append(asks, counter.Ask{Key: name(11 + i), N: 1, Limits: counter.MustLimits("1/d")})
+			}
+			v, err := c.TakeAll(ctx, asks...)
+			require.NoError(t, err)
+			require.True(t, v.Allowed)
+			require.Equal(t, 1, proxy.Trips(), "three keys")
 		}
 	}
-	// The first of each kind makes the connection, or brings the script.
-	take(t, c, name(0), 1, "1/d")
-	require.NoError(t, c.Add(ctx, name(0), 1))
-
-	for i, limits := range []string{"2/m", "2/h", "5/m, 50/h, 2/d"} {
-		key := name(1 + i)
-		trips(1, "fresh", taking(key, limits, true))
-		trips(1, "again", taking(key, limits, true))
-		trips(1, "denied", taking(key, limits, false))
-		trips(0, "denied from memory", taking(key, limits, false))
-		trips(1, "count", func() error { _, err := c.Count(ctx, key, 24*time.Hour); return err })
-		trips(1, "add", func() error { return c.Add(ctx, key, 1) })
-		trips(1, "denied, after an Add", taking(key, limits, false))
-	}
-	trips(1, "three keys", func() error {
-		v, err := c.TakeAll(ctx, counter.Ask{Key: name(11), N: 1, Limits: counter.MustLimits("1/d")},
-			counter.Ask{Key: name(12), N: 1, Limits: counter.MustLimits("1/d")}, counter.Ask{Key: name(13), N: 1, Limits: counter.MustLimits("1/d")})
-		require.True(t, v.Allowed)
-		return err
-	})
 }
 
-// A Take of three tiers takes about as long as a plain increment.
-func TestATakeBesideOneIncrement(t *testing.T) {
-	long.Only(t, "it compares times of the wall; TestRoundTrips counts the trips")
-	proxy := servertest.NewProxy(t, servertest.Redis(t), 2*time.Millisecond)
-	plain, c := raw(t, proxy.Addr), newCounter(t, open(t, "redis://"+proxy.Addr), counter.Config{})
-	take(t, c, name(0), 1, "1/d")
-	require.NoError(t, plain.Incr(ctx, "plain").Err())
-	const rounds = 100
-	var increments, takes []time.Duration
-	for i := range rounds {
-		began := time.Now()
-		require.NoError(t, plain.Incr(ctx, "plain").Err())
-		increments = append(increments, time.Since(began))
-		began = time.Now()
-		require.True(t, take(t, c, name(i%(rounds/2)), 1, "10/m, 50/h, 100/d").Allowed)
-		takes = append(takes, time.Since(began))
-	}
-	slices.Sort(increments)
-	slices.Sort(takes)
-	ratio := float64(takes[rounds/2]) / float64(increments[rounds/2])
-	t.Logf("median of a Take %v, of an increment %v: %.2fx", takes[rounds/2], increments[rounds/2], ratio)
-	require.Less(t, ratio, 1.9)
-}
-
-// There are never more connections than the pool has.
-func TestConnectionsAreBounded(t *testing.T) {
-	proxy := servertest.NewProxy(t, servertest.Redis(t), time.Millisecond)
-	c := newCounter(t, open(t, "redis://"+proxy.Addr+"/0?pool_size=16"), counter.Config{})
-	var wg sync.WaitGroup
-	calls := make(chan int)
-	for range 64 {
-		wg.Go(func() {
-			for i := range calls {
-				v, err := c.Take(ctx, name(i), 1, counter.MustLimits("10/m, 50/h, 100/d"))
-				if err != nil || !v.Allowed {
-					t.Error(v.Allowed, err)
+// A hit whose answer is lost with the connection is counted once, and is an
+// error: the call is never sent again, whatever the client does with other commands. The
+// client of a Cluster repeats failed commands in a loop of its own, next to the loop of
+// the client of each node. Of pipelines all callers get an error.
+func TestNoHitIsSentTwice(t *testing.T) {
+	t.Parallel()
+	const callers = 40
+	for _, what := range []string{"sums", "plain", "cluster", "pipelines"} {
+		t.Run(what, func(t *testing.T) {
+			var args []string
+			if what == "cluster" {
+				args = []string{"--cluster-enabled", "yes"}
+			}
+			addr := servertest.Redis(t, args...)
+			proxy := servertest.NewProxy(t, addr, 0)
+			near, crowded := newCounter(t, open(t, "redis://"+addr), counter.Config{}), 1
+			s, client := onClient(t, "redis://"+proxy.Addr+"?max_retries=5&min_retry_backoff=1ms&max_retry_backoff=1ms&pool_size=40", redis.Config{})
+			switch what {
+			case "plain":
+				near = newCounter(t, openPlain(t, "redis://"+addr), counter.Config{})
+				s = openPlain(t, "redis://"+proxy.Addr+"/0?max_retries=5&min_retry_backoff=1ms&max_retry_backoff=1ms")
+			case "cluster":
+				s = clusterBehind(t, addr, proxy)
+			case "pipelines":
+				crowded = callers
+			}
+			c := newCounter(t, s, counter.Config{})
+			for _, call := range []func(key counter.Key) error{
+				func(key counter.Key) error {
+					_, err := c.Take(ctx, key, 1, counter.MustLimits("100/d"))
+					return err
+				},
+				func(key counter.Key) error { return c.Add(ctx, key, 1) },
+			} {
+				// The server knows the script, and the client the way.
+				require.Eventually(t, func() bool { return call(name(0)) == nil }, patience, time.Millisecond)
+				if what == "pipelines" {
+					warmed(t, c, client, callers)
+				}
+				before := make([]int64, crowded)
+				for i := range before {
+					before[i] = count(t, near, name(i))
+				}
+				proxy.DropReplies(true)
+				failed := make(chan error, crowded)
+				go crowd(crowded, func(i int) { failed <- call(name(i)) })
+				for i := range before {
+					counted(t, near, name(i), before[i]+1)
+				}
+				proxy.DropReplies(false) // a second try would be answered
+				proxy.Cut()
+				for i := range before {
+					require.ErrorIs(t, <-failed, backend.ErrStore)
+					require.Equal(t, before[i]+1, count(t, near, name(i)))
 				}
 			}
 		})
 	}
-	for i := range 400 {
-		calls <- i
-	}
-	close(calls)
-	wg.Wait()
-	t.Logf("400 Takes, 64 at once, pool_size 16: %d connections", proxy.Conns())
-	require.LessOrEqual(t, proxy.Conns(), 16)
 }
 
-// A hit whose answer is lost with the connection is counted once, and is an
-// error: the call is never sent again, whatever the client does with other commands.
-func TestNoHitIsSentTwice(t *testing.T) {
-	addr := servertest.Redis(t)
-	proxy := servertest.NewProxy(t, addr, 0)
-	far := open(t, "redis://"+proxy.Addr+"/0?max_retries=5&min_retry_backoff=1ms&max_retry_backoff=1ms")
-	near := newCounter(t, open(t, "redis://"+addr), counter.Config{})
-	c := newCounter(t, far, counter.Config{})
-	for i, call := range []func(key counter.Key) error{
-		func(key counter.Key) error {
-			_, err := c.Take(ctx, key, 1, counter.MustLimits("10/d"))
-			return err
-		},
-		func(key counter.Key) error { return c.Add(ctx, key, 1) },
-	} {
-		key := name(i)
-		require.NoError(t, call(key)) // now the server knows the script
-		proxy.DropReplies(true)
-		failed := make(chan error)
-		go func() { failed <- call(key) }()
-		require.Eventually(t, func() bool { return count(t, near, key) == 2 }, patience, time.Millisecond)
-		proxy.DropReplies(false)
-		proxy.Cut()
-		require.ErrorIs(t, <-failed, backend.ErrStore)
-		require.EqualValues(t, 2, count(t, near, key))
-		require.NoError(t, call(key))
-		require.EqualValues(t, 3, count(t, near, key))
-	}
-}
-
-// A server that does not answer costs the budget, and leaves nothing behind.
-func TestDeadline(t *testing.T) {
-	server := servertest.StartRedis(t)
-	s := open(t, "redis://"+server.Addr+"/0?pool_size=4")
-	c := newCounter(t, s, counter.Config{Patience: 100 * time.Millisecond})
-	take(t, newCounter(t, s, counter.Config{}), signup, 1, "10/d") // however slow the machine is
-	server.Pause()
-	var wg sync.WaitGroup
-	for range 16 { // more than there are connections
-		wg.Go(func() {
-			began := time.Now()
-			_, err := c.Take(ctx, signup, 1, counter.MustLimits("10/d"))
-			if spent := time.Since(began); long.Asked() && spent > 2*time.Second {
-				t.Errorf("answered after %s, the budget is 100ms", spent)
-			}
-			if err == nil {
-				t.Error("no error from a server that is stopped")
-			}
-		})
-	}
-	wg.Wait()
-
-	began := time.Now()
-	hangUp, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-	defer cancel()
-	_, err := c.Take(hangUp, signup, 1, counter.MustLimits("10/d"))
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NotErrorIs(t, err, backend.ErrStore)
-	long.Less(t, time.Since(began), 2*time.Second)
-
-	server.Resume()
-	require.Eventually(t, func() bool {
-		v, err := c.Take(ctx, counter.Key{Event: "after", Feature: "all"}, 1, counter.MustLimits("1000000/d"))
-		return err == nil && v.Allowed
-	}, patience, 10*time.Millisecond)
+// clusterBehind makes a store on the client of a Cluster of a single node, behind a proxy.
+func clusterBehind(t *testing.T, addr string, proxy *servertest.Proxy) redis.Store {
+	t.Helper()
+	node := raw(t, addr)
+	require.NoError(t, node.ClusterAddSlotsRange(ctx, 0, 16383).Err())
+	require.Eventually(t, func() bool { return node.ClusterInfo(ctx).Val()[:16] == "cluster_state:ok" }, patience, time.Millisecond)
+	client := goredis.NewClusterClient(&goredis.ClusterOptions{
+		Addrs: []string{addr}, ContextTimeoutEnabled: true,
+		MaxRedirects: 8, MaxRetries: 8, MinRetryBackoff: time.Millisecond, MaxRetryBackoff: time.Millisecond,
+		// A node names its own address, not the proxy's.
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return net.Dial("tcp", proxy.Addr) },
+	})
+	t.Cleanup(func() { client.Close() })
+	s, err := redis.New(client, redis.Config{IOTimeout: patience})
+	require.NoError(t, err)
+	return s
 }
