@@ -1,19 +1,16 @@
 package memcache_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
@@ -182,52 +179,11 @@ func TestBucketsAhead(t *testing.T) {
 	}
 }
 
-// statless is a proxy that answers stats by itself, or not at all, and passes on
-// all other commands.
-func statless(t *testing.T, addr, answer string) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				s, err := net.Dial("tcp", addr)
-				if err != nil {
-					return
-				}
-				defer s.Close()
-				go func() { _, _ = io.Copy(c, s) }()
-				in := bufio.NewReader(c)
-				for {
-					line, err := in.ReadString('\n')
-					if err != nil {
-						return
-					}
-					if strings.HasPrefix(line, "stats") {
-						if answer == "" {
-							return
-						}
-						_, _ = io.WriteString(c, answer)
-						continue
-					}
-					_, _ = io.WriteString(s, line)
-				}
-			}()
-		}
-	}()
-	return l.Addr().String()
-}
-
 // A proxy that tells no stats, or an odd one, is no reason to say that hits cannot
 // be counted.
 func TestCheckThroughAProxyWithoutStats(t *testing.T) {
 	for _, answer := range []string{"ERROR\r\n", "STAT version 0.5\r\nEND\r\n", ""} {
-		proxy := statless(t, servertest.Memcached(t), answer)
+		proxy := relay(t, servertest.Memcached(t), map[string]string{"stats": answer, "stats settings": answer})
 		_, c := checked(t, counter.Config{}, proxy)
 		v, err := c.Take(t.Context(), counter.Key{Event: "e", Feature: "f"}, 1, counter.MustLimits("1/d"))
 		require.NoError(t, err)

@@ -3,16 +3,15 @@ package memcache_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
@@ -33,42 +32,6 @@ func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.
 	c, err := counter.New(store, cfg)
 	require.NoError(t, err)
 	return c
-}
-
-// A Counter refunds, counts, forgets and admits again.
-func TestRefundForgetAndSeries(t *testing.T) {
-	ctx := context.Background()
-	addr := servertest.Memcached(t)
-	c := newCounter(t, newStore(t, memcache.Config{}, addr), counter.Config{})
-	key, limits := counter.Key{Event: "mail", Feature: "to:someone@example.com"}, counter.MustLimits("3/m, 5/d")
-	high := func() int64 {
-		n, err := c.Count(ctx, key, time.Minute)
-		require.NoError(t, err)
-		return n.High
-	}
-	v, err := c.Take(ctx, key, 2, limits)
-	require.NoError(t, err)
-	require.True(t, v.Allowed)
-	require.EqualValues(t, 2, high())
-	require.NoError(t, c.Refund(ctx, &v))
-	require.Zero(t, high())
-	require.NoError(t, c.Add(ctx, key, 5))
-	points, err := c.Series(ctx, key, halfPast.Add(-24*time.Hour), halfPast.Add(time.Second), time.Second)
-	require.NoError(t, err)
-	sum := int64(0)
-	for _, point := range points {
-		sum += point.Count
-	}
-	require.EqualValues(t, 5, sum)
-	v, err = c.Take(ctx, key, 1, limits)
-	require.NoError(t, err)
-	require.False(t, v.Allowed)
-	require.Equal(t, limits[1], v.Limit)
-	require.NoError(t, c.Forget(ctx, key))
-	require.Zero(t, high())
-	v, err = c.Take(ctx, key, 1, limits)
-	require.NoError(t, err)
-	require.True(t, v.Allowed)
 }
 
 // 100 callers meet on a full key where one place after the other opens: as many
@@ -186,32 +149,4 @@ func TestAnAttackLeavesNoItems(t *testing.T) {
 		}
 	}
 	require.LessOrEqual(t, number(t, stat(t, addr, "curr_items")), items+1, "the second of the first denials")
-}
-
-// A new server keeps the counts of the keys that stay.
-func TestOneServerMoreKeepsCounts(t *testing.T) {
-	ctx := context.Background()
-	var servers []string
-	for range 4 {
-		servers = append(servers, servertest.Memcached(t))
-	}
-	before := newCounter(t, newStore(t, memcache.Config{}, servers[:3]...), counter.Config{})
-	after := newCounter(t, newStore(t, memcache.Config{}, servers...), counter.Config{})
-	const keys = 200
-	kept := 0
-	for i := range keys {
-		key := counter.Key{Event: "signup", Feature: fmt.Sprint("ip:203.0.113.", i)}
-		require.NoError(t, before.Add(ctx, key, 3))
-		n, err := after.Count(ctx, key, 24*time.Hour)
-		require.NoError(t, err)
-		if n.High != 0 {
-			require.EqualValues(t, 3, n.High, "all buckets of a key move, or none")
-			kept++
-		}
-	}
-	require.InDelta(t, keys*3/4, kept, keys/5)
-	for _, server := range servers[:3] {
-		require.InDelta(t, keys, number(t, stat(t, server, "curr_items")), keys*2/3)
-	}
-	require.Equal(t, "0", stat(t, servers[3], "curr_items"))
 }

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
@@ -36,44 +36,21 @@ func failsAtOnce(t *testing.T, s backend.Store, addr, want string) {
 	}
 }
 
-func TestAnUnreachableServer(t *testing.T) {
-	server := servertest.StartMemcached(t)
-	server.Kill()
-	failsAtOnce(t, newStore(t, memcache.Config{}, server.Addr), server.Addr, "connection refused")
-	path := t.TempDir() + "/nobody.sock"
-	failsAtOnce(t, newStore(t, memcache.Config{}, path), path, "no such file")
-	failsAtOnce(t, newStore(t, memcache.Config{}, "nowhere.invalid:11211"), "nowhere.invalid:11211", "lookup nowhere.invalid")
-}
-
-func TestARedisInPlaceOfMemcached(t *testing.T) {
-	addr := servertest.Redis(t)
-	failsAtOnce(t, newStore(t, memcache.Config{}, addr), addr, "-ERR")
-}
-
-func TestAServerThatHangsUp(t *testing.T) {
-	server := newFake(t, func(string) string { return "" })
-	failsAtOnce(t, newStore(t, memcache.Config{}, server.addr), server.addr, "")
-}
-
-// A multi-get that ends in the middle is an error, and no zeros.
-func TestHalfAnAnswer(t *testing.T) {
-	for name, answer := range map[string]string{
-		"then an error":      "VALUE k|1m10 0 1\r\n7\r\nSERVER_ERROR out of memory writing get response\r\n",
-		"then a wrong value": "VALUE k|1m10 0 1\r\n7\r\nVALUE k|1m11 0 1\r\nx\r\nEND\r\n",
-		"of somebody else's": "VALUE k|1m10 0 1\r\n7\r\nVALUE j|1m11 0 1 1\r\n1\r\nEND\r\n",
-		"too short":          "VALUE k|1m10 0 2\r\n7\r\nEND\r\n",
+// Servers that are absent, something else than memcached, or hang up.
+func TestServersThatFail(t *testing.T) {
+	killed, path := servertest.StartMemcached(t), t.TempDir()+"/nobody.sock"
+	killed.Kill()
+	for addr, want := range map[string]string{
+		killed.Addr: "connection refused", path: "no such file", "nowhere.invalid:11211": "lookup nowhere.invalid", servertest.Redis(t): "-ERR",
+		newFake(t, false, func(string) string { return "" }).addr: "the server closed the connection",
 	} {
-		t.Run(name, func(t *testing.T) {
-			server := newFake(t, script(strings.TrimSuffix(answer, "\r\n")))
-			s := newStore(t, memcache.Config{IOTimeout: time.Second}, server.addr)
-			require.ErrorContains(t, s.Do(context.Background(), readingToo(adding("k", 1))), "memcache: "+server.addr+": get")
-		})
+		failsAtOnce(t, newStore(t, memcache.Config{}, addr), addr, want)
 	}
 }
 
 // A single failed chunk fails the read.
 func TestAMissingChunk(t *testing.T) {
-	server := newFake(t, func(line string) string {
+	server := newFake(t, false, func(line string) string {
 		if strings.Contains(line, " k|1m17500 ") {
 			return "SERVER_ERROR\r\n"
 		}
@@ -86,7 +63,7 @@ func TestAMissingChunk(t *testing.T) {
 
 // Confirmed additions are reported, though another part of the call has failed.
 func TestWhatIsConfirmedIsTold(t *testing.T) {
-	server := newFake(t, func(line string) string {
+	server := newFake(t, false, func(line string) string {
 		switch {
 		case strings.HasPrefix(line, "incr k|1m2 "):
 			return "SERVER_ERROR out of memory in incr\r\n"

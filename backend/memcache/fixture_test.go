@@ -7,9 +7,10 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,26 +88,44 @@ func silence(t testing.TB, server *servertest.Server) {
 	}
 }
 
-// unixMemcached starts a memcached on a Unix socket.
-func unixMemcached(t *testing.T, path string) {
-	t.Helper()
-	args := []string{"-s", path, "-U", "0"}
-	if os.Geteuid() == 0 {
-		args = append(args, "-u", "root")
+// crowd calls f for each number below n, all at once.
+func crowd(n int, f func(i int)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { f(i) })
 	}
-	cmd := exec.Command("memcached", args...)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	require.Eventually(t, func() bool {
-		conn, err := net.Dial("unix", path)
-		if err == nil {
-			conn.Close()
+	all.Wait()
+}
+
+// newFake starts a server for the test, with meta commands or without. Many goroutines
+// call reply, once for each line, and send the result; "" closes the connection.
+func newFake(t testing.TB, meta bool, reply func(line string) string) *fake {
+	t.Helper()
+	f := &fake{lines: make(chan string, 1000)}
+	f.addr = servertest.Serve(t, func(conn net.Conn) {
+		for in := bufio.NewScanner(conn); in.Scan(); {
+			line, answer := in.Text(), ""
+			tag, asks := strings.CutPrefix(line, "ma |abacus D0")
+			switch {
+			case asks && tag == "" && !meta:
+				answer = "ERROR\r\n"
+			case asks:
+				answer = "NF" + tag + "\r\n"
+			case line == "get |abacus":
+				answer = "END\r\n"
+			default:
+				if (strings.HasPrefix(line, "add ") || strings.HasPrefix(line, "cas ")) && in.Scan() {
+					line += " " + in.Text()
+				}
+				f.lines <- line
+				answer = reply(line)
+			}
+			if _, err := io.WriteString(conn, answer); err != nil || answer == "" {
+				return
+			}
 		}
-		return err == nil
-	}, patience, time.Millisecond)
+	})
+	return f
 }
 
 // fake is a server that answers each line by a script, one line at a time over
@@ -114,62 +133,6 @@ func unixMemcached(t *testing.T, path string) {
 type fake struct {
 	addr  string
 	lines chan string // the lines received
-}
-
-// newFake starts a server without meta commands for the test. Many goroutines
-// call reply, once for each line, and send the result; "" closes the connection.
-func newFake(t testing.TB, reply func(line string) string) *fake {
-	t.Helper()
-	return fakeThat(t, "ERROR\r\n", reply)
-}
-
-// newMetaFake is newFake for a server with meta commands.
-func newMetaFake(t testing.TB, reply func(line string) string) *fake {
-	t.Helper()
-	return fakeThat(t, "NF\r\n", reply)
-}
-
-// fakeThat starts a server that gives the answer when it is asked for meta
-// commands.
-func fakeThat(t testing.TB, answer string, reply func(line string) string) *fake {
-	t.Helper()
-	f := &fake{lines: make(chan string, 1000)}
-	f.addr = servertest.Serve(t, func(conn net.Conn) {
-		in := bufio.NewScanner(conn)
-		for in.Scan() {
-			line := in.Text()
-			if strings.HasPrefix(line, "ma |abacus D0 O") {
-				if _, err := fmt.Fprintln(conn, "NF "+line[14:]+"\r"); err != nil {
-					return
-				}
-				continue
-			}
-			if line == "ma |abacus D0" {
-				if _, err := conn.Write([]byte(answer)); err != nil {
-					return
-				}
-				continue
-			}
-			if line == "get |abacus" {
-				if _, err := conn.Write([]byte("END\r\n")); err != nil {
-					return
-				}
-				continue
-			}
-			if (strings.HasPrefix(line, "add ") || strings.HasPrefix(line, "cas ")) && in.Scan() {
-				line += " " + in.Text()
-			}
-			f.lines <- line
-			answer := reply(line)
-			if answer == "" {
-				return
-			}
-			if _, err := conn.Write([]byte(answer)); err != nil {
-				return
-			}
-		}
-	})
-	return f
 }
 
 // asked returns the lines received so far.
@@ -210,30 +173,6 @@ func metaAnswer(line string, count uint64) string {
 	return fmt.Sprintf("VA %d %s\r\n%s\r\n", len(number), line[strings.LastIndexByte(line, 'O'):], number)
 }
 
-// trickle starts a server that answers a multi-get of the minutes from 10 on with
-// items a moment apart, until stop is closed.
-func trickle(t testing.TB, stop <-chan struct{}) string {
-	t.Helper()
-	return servertest.Serve(t, func(conn net.Conn) {
-		if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
-			return
-		}
-		if _, err := fmt.Fprint(conn, "NF\r\n"); err != nil {
-			return
-		}
-		for i := 10; ; i++ {
-			if _, err := fmt.Fprintf(conn, "VALUE k|1m%d 0 1\r\n7\r\n", i); err != nil {
-				return
-			}
-			select {
-			case <-stop:
-				return
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
-	})
-}
-
 // join carries bytes between conn and the server at addr until either side ends.
 func join(conn net.Conn, addr string) {
 	defer conn.Close()
@@ -249,40 +188,56 @@ func join(conn net.Conn, addr string) {
 	io.Copy(server, conn)
 }
 
+var tag = regexp.MustCompile(` O\d+`)
+
+// untagged are the lines received so far, without the tags of additions.
+func (f *fake) untagged() (lines []string) {
+	for _, line := range f.asked() {
+		lines = append(lines, tag.ReplaceAllString(line, ""))
+	}
+	return lines
+}
+
 // oldMemcached starts a memcached that does not know meta commands, and returns its
 // address, and the address of the memcached behind it.
 func oldMemcached(t testing.TB) (old, addr string) {
 	t.Helper()
 	addr = servertest.Memcached(t)
-	return servertest.Serve(t, func(conn net.Conn) { serveOld(t, conn, addr, noMeta) }), addr
+	return relay(t, addr, noMeta), addr
 }
 
 // noMeta has the answer of a memcached before 1.6 to meta commands.
 var noMeta = map[string]string{"ma": "ERROR\r\n"}
 
-// serveOld passes conn to the memcached at addr: a memcached before 1.6, or a proxy. It
-// answers the lines, or first words of lines, in answers itself, and hangs up on other
-// meta commands and, like twemproxy, on a time to live below zero.
-func serveOld(t testing.TB, conn net.Conn, addr string, answers map[string]string) {
+// relay is a proxy of the memcached at addr. It answers the lines, or first words of lines,
+// in answers itself, and hangs up where the answer is "" and, like twemproxy, on a time to
+// live below zero.
+func relay(t testing.TB, addr string, answers map[string]string) string {
 	t.Helper()
-	server, err := net.Dial("tcp", addr)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	go io.Copy(conn, server)
-	for in := bufio.NewReader(conn); ; {
-		line, err := in.ReadString('\n')
+	return servertest.Serve(t, func(conn net.Conn) {
+		server, err := net.Dial("tcp", addr)
 		if err != nil {
 			return
 		}
-		word, _, _ := strings.Cut(line, " ")
-		if answer := answers[strings.TrimSpace(line)] + answers[word]; answer != "" {
-			io.WriteString(conn, answer)
-		} else if word == "ma" || strings.Contains(line, " 0 -") {
-			return
-		} else {
-			io.WriteString(server, line)
+		defer server.Close()
+		go io.Copy(conn, server)
+		for in := bufio.NewReader(conn); ; {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				return
+			}
+			answer, own := answers[strings.TrimSpace(line)]
+			if word, _, _ := strings.Cut(strings.TrimSpace(line), " "); !own {
+				answer, own = answers[word]
+			}
+			switch {
+			case own && answer == "", strings.Contains(line, " 0 -"):
+				return
+			case own:
+				io.WriteString(conn, answer)
+			default:
+				io.WriteString(server, line)
+			}
 		}
-	}
+	})
 }

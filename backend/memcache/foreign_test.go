@@ -3,7 +3,6 @@ package memcache_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -16,17 +15,10 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
-// proxyTo starts a proxy without meta commands in front of the memcached at addr, which
-// gives the answers to these lines itself.
-func proxyTo(t testing.TB, addr string, answers map[string]string) string {
-	t.Helper()
-	return servertest.Serve(t, func(conn net.Conn) { serveOld(t, conn, addr, answers) })
-}
-
 // A proxy in front of several servers answers the question what it understands by an
 // error, since the server of that name is down: the other servers count.
 func TestAProxyWithAServerDown(t *testing.T) {
-	s := newStore(t, memcache.Config{Proxied: true}, proxyTo(t, servertest.Memcached(t), map[string]string{"get |abacus": "SERVER_ERROR Connection refused\r\n"}))
+	s := newStore(t, memcache.Config{Proxied: true}, relay(t, servertest.Memcached(t), map[string]string{"ma": "", "get |abacus": "SERVER_ERROR Connection refused\r\n"}))
 	for i := range int64(3) {
 		require.Equal(t, i+1, add(t, s, "k", 1, 7))
 	}
@@ -34,8 +26,8 @@ func TestAProxyWithAServerDown(t *testing.T) {
 
 // A proxy that knows stats, and no detailed stats: Check does without.
 func TestCheckWithoutDetailedStats(t *testing.T) {
-	s := newStore(t, memcache.Config{}, proxyTo(t, servertest.Memcached(t, "-M"), map[string]string{
-		"stats settings": "ERROR\r\n", "stats items": "ERROR\r\n", "stats slabs": "ERROR\r\n",
+	s := newStore(t, memcache.Config{}, relay(t, servertest.Memcached(t, "-M"), map[string]string{
+		"ma": "", "stats settings": "ERROR\r\n", "stats items": "ERROR\r\n", "stats slabs": "ERROR\r\n",
 	}))
 	err := s.Check(context.Background())
 	require.NotErrorIs(t, err, backend.ErrStore)

@@ -3,19 +3,15 @@ package memcache_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memcache"
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -79,45 +75,6 @@ func TestEveryByteOfAMark(t *testing.T) {
 	require.EqualError(t, s.Forget(context.Background(), f), "memcache: "+addr+": get marker: holds \"soon\", want a label and a second")
 }
 
-// With a dead server among three, keys on the other servers are forgotten.
-func TestForgettingBesideADeadServer(t *testing.T) {
-	servers := []*servertest.Server{servertest.StartMemcached(t), servertest.StartMemcached(t), servertest.StartMemcached(t)}
-	var addrs []string
-	for _, s := range servers {
-		addrs = append(addrs, s.Addr)
-	}
-	selector, err := memcache.NewSelector(addrs...)
-	require.NoError(t, err)
-	servers[0].Kill()
-	first := newStore(t, memcache.Config{}, addrs...)
-	for _, s := range []*memcache.Store{first, newStore(t, memcache.Config{}, addrs...)} {
-		alive := 0
-		for i := range 60 {
-			key := fmt.Sprint("ab:16CTp:login:user:", i)
-			at, err := selector.PickServer(key)
-			require.NoError(t, err)
-			label, err := s.Forgotten(context.Background(), &backend.ForgetRequest{Key: key, Now: halfPast, Deadline: time.Now().Add(patience)})
-			if at.String() == addrs[0] {
-				require.ErrorContains(t, err, "refused")
-				require.ErrorContains(t, s.Forget(context.Background(), forgetting(key)), "refused")
-				continue
-			}
-			require.NoError(t, err)
-			alive++
-			if s == first {
-				require.Zero(t, label)
-				fill(t, s, key, 10, time.Minute)
-			} else {
-				require.Equal(t, halfPast.UnixNano(), label, "both find the same mark")
-			}
-			require.NoError(t, s.Forget(context.Background(), forgetting(key)))
-			require.Equal(t, []int64{0}, read(t, s, key, time.Hour, tiers.Index(halfPast.UnixNano(), time.Hour), 1))
-		}
-		require.Greater(t, alive, 20)
-		require.Less(t, alive, 60)
-	}
-}
-
 // A Forget of a key with a few hits does not look into all 86,400 seconds of
 // the day.
 func TestForgettingASparseKey(t *testing.T) {
@@ -132,55 +89,6 @@ func TestForgettingASparseKey(t *testing.T) {
 	require.Contains(t, []string{"9", "10"}, stat(t, addr, "cas_hits"), "three seconds, minutes and hours, and the mark if its second has changed")
 	require.NoError(t, s.Forget(context.Background(), forgetting("k")))
 	require.LessOrEqual(t, number(t, stat(t, addr, "cas_hits")), int64(12), "the marker, which is remembered for a second more")
-}
-
-// While a dense day is emptied, callers of other keys succeed.
-func TestForgettingADenseKey(t *testing.T) {
-	addr := servertest.Memcached(t, "-m", "256")
-	s, err := memcache.New(memcache.Config{IOTimeout: patience}, addr)
-	require.NoError(t, err)
-	defer s.Close()
-	hits := 20_000
-	if os.Getenv("ABACUS_DENSE") != "" {
-		hits = 86_400
-	}
-	items := fill(t, s, "k", hits, time.Second)
-	c, err := counter.New(s, counter.Config{Patience: 5 * time.Second})
-	require.NoError(t, err)
-	var taken, failed, slowest atomic.Int64
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for i := range 4 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				began := time.Now()
-				if _, err := c.Take(context.Background(), counter.Key{Event: "login", Feature: fmt.Sprint(i)}, 1, counter.MustLimits("100000/d")); err != nil {
-					failed.Add(1)
-				}
-				taken.Add(1)
-				slowest.Store(max(slowest.Load(), int64(time.Since(began))))
-				time.Sleep(5 * time.Millisecond)
-			}
-		})
-	}
-	began := time.Now()
-	require.NoError(t, s.Forget(context.Background(), forgetting("k")))
-	spent := time.Since(began)
-	close(stop)
-	wg.Wait()
-	t.Logf("%d items of %d hits forgotten in %v; %d Takes of others, slowest %v", items, hits, spent, taken.Load(), time.Duration(slowest.Load()))
-	require.Zero(t, failed.Load())
-	for _, width := range []time.Duration{time.Second, time.Minute, time.Hour} {
-		last := tiers.Index(halfPast.UnixNano(), width)
-		for _, n := range read(t, s, "k", width, last-int64(25*time.Hour/width), int(25*time.Hour/width)+1) {
-			require.Zero(t, n)
-		}
-	}
 }
 
 // Hits between the reading and the emptying of a bucket stay; and a full server
@@ -200,7 +108,7 @@ func TestHitsBetweenReadingAndEmptying(t *testing.T) {
 		"not a count":   {"x", "", nil, `get bucket 1m1: holds "x", want a count`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := newFake(t, func(line string) string {
+			server := newFake(t, false, func(line string) string {
 				switch {
 				case strings.HasPrefix(line, "gets ") && strings.Contains(line+" ", " k|1m1 "):
 					return fmt.Sprintf("VALUE k|1m1 0 %d 42\r\n%s\r\nEND\r\n", len(row.value), row.value)
@@ -265,23 +173,6 @@ func TestForgettingAgain(t *testing.T) {
 		}
 	}
 	require.Zero(t, still, "of %d items are left after %d failures and a Forget that was none", items, failures)
-}
-
-// A server that stands still fails a Forget by its deadline.
-func TestForgettingOnASilentServer(t *testing.T) {
-	server := servertest.StartMemcached(t)
-	s := newStore(t, memcache.Config{}, server.Addr)
-	fill(t, s, "k", 10, time.Minute)
-	silence(t, server)
-	defer server.Resume()
-	f := forgetting("k")
-	f.Deadline = time.Now().Add(50 * time.Millisecond)
-	began := time.Now()
-	require.ErrorIs(t, s.Forget(context.Background(), f), os.ErrDeadlineExceeded)
-	require.Less(t, time.Since(began), patience/2)
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, s.Forget(ctx, forgetting("k")), context.DeadlineExceeded)
 }
 
 // Nothing leads to a second whose minute is gone, and a search by counts does not

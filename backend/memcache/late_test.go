@@ -1,10 +1,11 @@
 package memcache_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -13,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
@@ -32,24 +33,6 @@ func readingToo(op *backend.Request) *backend.Request {
 func idle(t testing.TB, s *memcache.Store) {
 	t.Helper()
 	require.Eventually(t, func() bool { return s.Stats().InFlight == 0 && s.Stats().Listening == 0 }, patience, time.Millisecond)
-}
-
-func TestNothingIsSentTooLate(t *testing.T) {
-	server := newFake(t, script())
-	s := newStore(t, memcache.Config{}, server.addr)
-	gone, cancel := context.WithCancel(context.Background())
-	cancel()
-	require.ErrorIs(t, s.Do(gone, adding("k", 1, slot(1))), context.Canceled)
-	past := adding("k", 1, slot(1))
-	past.Deadline = time.Now()
-	err := s.Do(context.Background(), past)
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	require.EqualError(t, err, "memcache: i/o timeout before the call")
-	past.Add[0].Count = 7
-	require.ErrorIs(t, s.Do(gone, past), context.Canceled, "the caller's own end is told first")
-	require.Zero(t, past.Add[0].Count)
-	idle(t, s)
-	require.Empty(t, server.asked())
 }
 
 // Calls to a server that does not answer return by the deadline of the request,
@@ -93,6 +76,10 @@ func TestASilentServer(t *testing.T) {
 	long.Less(t, spent, ioTimeout)
 	require.EqualValues(t, 3, s.Stats().Withheld)
 	require.Equal(t, 1, s.Stats().InFlight)
+	f := forgetting("k")
+	f.Deadline = time.Now().Add(30 * time.Millisecond)
+	require.ErrorIs(t, s.Forget(context.Background(), f), os.ErrDeadlineExceeded)
+	require.ErrorIs(t, s.Forget(ctx, forgetting("k")), context.DeadlineExceeded)
 
 	// Undos are sent beyond MaxInFlight.
 	for range inFlight {
@@ -155,6 +142,7 @@ func TestOneServerOfTwoIsSilent(t *testing.T) {
 		if addr.String() == other {
 			op.Deadline = time.Now().Add(patience)
 			require.NoError(t, s.Do(context.Background(), op))
+			require.NoError(t, s.Forget(context.Background(), forgetting(key)))
 			answered++
 		} else {
 			require.ErrorIs(t, s.Do(context.Background(), op), os.ErrDeadlineExceeded)
@@ -166,81 +154,21 @@ func TestOneServerOfTwoIsSilent(t *testing.T) {
 
 // A server that trickles does not hold a connection for longer than IOTimeout.
 func TestATricklingServer(t *testing.T) {
-	stop := make(chan struct{})
-	defer close(stop)
-	server := trickle(t, stop)
+	server := servertest.Serve(t, func(conn net.Conn) {
+		if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
+			return
+		}
+		_, err := fmt.Fprint(conn, "NF\r\n")
+		for i := 10; err == nil; i++ {
+			_, err = fmt.Fprintf(conn, "VALUE k|1m%d 0 1\r\n7\r\n", i)
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
 	s := newStore(t, memcache.Config{IOTimeout: 200 * time.Millisecond}, server)
 	op := readingToo(adding("k", 1))
 	op.Deadline = time.Now().Add(10 * time.Millisecond)
 	require.ErrorIs(t, s.Do(context.Background(), op), os.ErrDeadlineExceeded)
 	idle(t, s)
-}
-
-// Without meta commands an addition whose answer comes after Do has returned is
-// undone as well, once.
-func TestALateAnswerIsTakenBack(t *testing.T) {
-	release := make(chan struct{})
-	server := newFake(t, func(line string) string {
-		switch {
-		case strings.HasPrefix(line, "add"):
-			return "NOT_STORED\r\n"
-		case strings.HasPrefix(line, "incr k|1m1 "):
-			<-release
-		case strings.HasPrefix(line, "incr k|1m3 "):
-			return "NOT_FOUND\r\n"
-		}
-		return "4\r\n"
-	})
-	s := newStore(t, memcache.Config{}, server.addr)
-	op := adding("k", 4, slot(1), slot(2), slot(3))
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		for range 2 {
-			<-server.lines
-		}
-		cancel()
-	}()
-	require.ErrorIs(t, s.Do(ctx, op), context.Canceled)
-	close(release)
-	idle(t, s)
-	asked := server.asked()
-	require.Equal(t, []string{"decr k|1m1 4", "decr k|1m2 4"}, asked[len(asked)-2:], "once, and nothing more for what was not added")
-	require.EqualValues(t, 2, s.Stats().LateAdditions)
-	require.EqualValues(t, 2, s.Stats().TakenBack)
-	for _, slot := range op.Add {
-		require.Zero(t, slot.Count, "the op is the caller's")
-	}
-}
-
-// Deadlines that fall on answers: each addition is either confirmed to the
-// caller or taken back, so the buckets end at the confirmed count.
-func TestEachAdditionIsConfirmedOrTakenBack(t *testing.T) {
-	proxy := servertest.NewProxy(t, servertest.Memcached(t), time.Millisecond)
-	s := newStore(t, memcache.Config{}, proxy.Addr)
-	var confirmed [4]atomic.Int64
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			for range 40 {
-				op := readingToo(adding("k", 3, slot(0), slot(1), slot(2), slot(3)))
-				op.Deadline = time.Now().Add(rand.N(5 * time.Millisecond))
-				s.Do(context.Background(), op)
-				for i, slot := range op.Add {
-					if slot.Count > 0 {
-						confirmed[i].Add(3)
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
-	idle(t, s)
-	for i, got := range read(t, s, "k", time.Minute, 0, 4) {
-		require.Equal(t, confirmed[i].Load(), got)
-	}
-	st := s.Stats()
-	require.Positive(t, st.LateAdditions)
-	require.Equal(t, st.LateAdditions, st.TakenBack)
 }
 
 // A server stands still while callers wait. None of their hits stays, however
@@ -313,43 +241,11 @@ func TestAStandstillLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// A late addition is taken back on the connection of its answer, or not at all:
-// another server may have a hit of another caller there.
-func TestALateAdditionIsTakenBackWhereItWasMade(t *testing.T) {
-	release := make(chan struct{})
-	var hangUp atomic.Bool
-	server := newFake(t, func(line string) string {
-		switch {
-		case strings.HasPrefix(line, "add"):
-			return "STORED\r\n"
-		case strings.HasPrefix(line, "incr"):
-			<-release
-			return "1\r\n"
-		case strings.HasPrefix(line, "decr") && hangUp.Load():
-			return "" // the connection ends without an answer
-		}
-		return "1\r\n"
-	})
-	s := newStore(t, memcache.Config{}, server.addr)
-	hangUp.Store(true)
-	op := adding("k", 1, slot(1))
-	op.Deadline = time.Now().Add(300 * time.Millisecond)
-	require.ErrorIs(t, s.Do(context.Background(), op), os.ErrDeadlineExceeded)
-	close(release)
-	idle(t, s)
-	require.Equal(t, []string{"add k|1m1 0 3662 1 0", "incr k|1m1 1", "decr k|1m1 1"}, server.asked(), "once")
-	st := s.Stats()
-	require.EqualValues(t, 1, st.LateAdditions)
-	require.Zero(t, st.TakenBack)
-	require.EqualValues(t, 1, st.TakingBackFailed)
-	require.EqualValues(t, 1, s.Report().HitsLeft)
-}
-
 // A taking back is made to its end whatever happens to its call, is sent once,
 // and is counted if it fails.
 func TestTakingsBackAreOwed(t *testing.T) {
 	release := make(chan struct{})
-	server := newFake(t, func(line string) string {
+	server := newFake(t, false, func(line string) string {
 		switch {
 		case strings.HasPrefix(line, "decr k|1m1 "):
 			<-release
@@ -376,29 +272,6 @@ func TestTakingsBackAreOwed(t *testing.T) {
 	require.ErrorIs(t, s.Do(context.Background(), late), os.ErrDeadlineExceeded)
 	require.EqualValues(t, 3, s.Stats().TakingBackFailed)
 	require.Empty(t, server.asked())
-}
-
-// memcached -M without room refuses a decr while another client reads the item.
-// The answer says that nothing has changed, so the store asks again.
-func TestATakingBackWithoutRoom(t *testing.T) {
-	const full = "SERVER_ERROR out of memory in decr"
-	for name, row := range map[string]struct {
-		answers []string
-		failed  int64
-	}{
-		"for a moment": {[]string{full, full, "4"}, 0},
-		"for good":     {[]string{full, full, full, full, full, full}, 1},
-		"lost":         {[]string{full, ""}, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := newFake(t, script(row.answers...))
-			s := newStore(t, memcache.Config{}, server.addr)
-			err := s.Do(context.Background(), adding("k", -1, slot(1)))
-			require.Equal(t, row.failed > 0, err != nil)
-			require.Len(t, server.asked(), len(row.answers))
-			require.Equal(t, row.failed, s.Stats().TakingBackFailed)
-		})
-	}
 }
 
 // Calls that race for the last room below 2^53 are admitted or find the bucket

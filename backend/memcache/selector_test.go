@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,57 +115,6 @@ func TestTheChoiceIsFixed(t *testing.T) {
 	}
 }
 
-func TestServerNames(t *testing.T) {
-	s, err := newSelector([]string{"localhost:11211", "/run/memcached.sock", "[::1]:11211"})
-	require.NoError(t, err)
-	networks := map[string]string{}
-	for i := range s.servers {
-		networks[s.servers[i].String()] = s.servers[i].Network()
-	}
-	require.Equal(t, map[string]string{"localhost:11211": "tcp", "/run/memcached.sock": "unix", "[::1]:11211": "tcp"}, networks)
-	for _, bad := range []string{"", "localhost", ":11211", "localhost:", "localhost:0", "localhost:65536", "localhost:memcached", "::1:11211",
-		"redis://localhost:6379", "localhost:11211/0", "run/memcached.sock", "a:1,b:2", "local host:11211"} {
-		s, err := NewSelector("10.0.0.1:11211", bad)
-		require.ErrorContains(t, err, fmt.Sprintf("memcache: server %q: ", bad))
-		require.Nil(t, s)
-	}
-	_, err = NewSelector()
-	require.EqualError(t, err, "memcache: no servers, want at least one")
-}
-
-// The URL of the program's --store names the same servers as their names do.
-func TestServersInAURL(t *testing.T) {
-	for text, want := range map[string][]string{
-		"memcached://a:1":               {"a:1"},
-		"memcached://b:2,a:1,b:2/":      {"a:1", "b:2"},
-		"memcached://[::1],10.0.0.1":    {"10.0.0.1:11211", "[::1]:11211"},
-		"memcached:///run/m.sock":       {"/run/m.sock"},
-		"memcached:///run/m@1.sock":     {"/run/m@1.sock"},
-		"./m@1.sock":                    {"./m@1.sock"},
-		"memcached://a":                 {"a:11211"},
-		"memcached://":                  nil,
-		"memcached://a:1,":              nil,
-		"memcached://a:":                nil,
-		"memcached://:1":                nil,
-		"memcached://u:secret@a:1":      nil,
-		"memcached://a:1/0":             nil,
-		"memcached://memcached://a:1":   nil,
-		"memcached://a:1,memcached://b": nil,
-	} {
-		s, err := newSelector([]string{text})
-		if want == nil {
-			require.ErrorContains(t, err, "memcache: ", text)
-			require.ErrorContains(t, err, " want ", text)
-			require.NotContains(t, err.Error(), "secret")
-			continue
-		}
-		require.NoError(t, err, text)
-		named, err := newSelector(want)
-		require.NoError(t, err)
-		require.Equal(t, named, s, text)
-	}
-}
-
 // The marker of a Forget is on the server of its key, even for a client that
 // knows only the name of the item, and the name does not show the key.
 func TestMarksStandOnTheirKeysServer(t *testing.T) {
@@ -187,4 +137,72 @@ func TestMarksStandOnTheirKeysServer(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, s.pick(key), at, "the buckets of a key that looks like a mark")
 	}
+}
+
+// Names of servers, in an argument of their own and in the URL of the program's --store.
+func TestServerNames(t *testing.T) {
+	for text, want := range map[string][]string{
+		"localhost:11211":               {"localhost:11211"},
+		"[::1]:11211":                   {"[::1]:11211"},
+		"/run/memcached.sock":           {"/run/memcached.sock"},
+		"./m@1.sock":                    {"./m@1.sock"},
+		"memcached://a:1":               {"a:1"},
+		"memcached://b:2,a:1,b:2/":      {"a:1", "b:2"},
+		"memcached://[::1],10.0.0.1":    {"10.0.0.1:11211", "[::1]:11211"},
+		"memcached:///run/m.sock":       {"/run/m.sock"},
+		"memcached:///run/m@1.sock":     {"/run/m@1.sock"},
+		"memcached://a":                 {"a:11211"},
+		"memcached://":                  nil,
+		"memcached://a:1,":              nil,
+		"memcached://a:":                nil,
+		"memcached://:1":                nil,
+		"memcached://u:secret@a:1":      nil,
+		"memcached://a:1/0":             nil,
+		"memcached://memcached://a:1":   nil,
+		"memcached://a:1,memcached://b": nil,
+		"":                              nil,
+		"localhost":                     nil,
+		":11211":                        nil,
+		"localhost:":                    nil,
+		"localhost:0":                   nil,
+		"localhost:65536":               nil,
+		"localhost:memcached":           nil,
+		"::1:11211":                     nil,
+		"redis://localhost:6379":        nil,
+		"localhost:11211/0":             nil,
+		"run/memcached.sock":            nil,
+		"a:1,b:2":                       nil,
+		"local host:11211":              nil,
+	} {
+		s, err := newSelector([]string{text})
+		if want == nil {
+			require.ErrorContains(t, err, "memcache: ", text)
+			require.ErrorContains(t, err, " want ", text)
+			require.NotContains(t, err.Error(), "secret")
+			_, err = NewSelector("10.0.0.1:11211", text)
+			require.Error(t, err, text)
+			continue
+		}
+		require.NoError(t, err, text)
+		var names []string
+		for i := range s.servers {
+			names = append(names, s.servers[i].String())
+			require.Equal(t, strings.Contains(names[i], "/"), s.servers[i].Network() == "unix", text)
+		}
+		require.Equal(t, want, names, text)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for want, cfg := range map[string]Config{
+		"memcache: Config.IOTimeout is -1s, want zero or more":  {IOTimeout: -time.Second},
+		"memcache: Config.MaxInFlight is -1, want zero or more": {MaxInFlight: -1},
+		"memcache: Config.Conns is -3, want zero or more":       {Conns: -3},
+		"memcache: no servers, want at least one":               {},
+	} {
+		_, err := New(cfg)
+		require.EqualError(t, err, want)
+	}
+	_, err := NewSelector()
+	require.EqualError(t, err, "memcache: no servers, want at least one")
 }

@@ -78,7 +78,7 @@ func TestTheNextLeaderIsStillWriting(t *testing.T) {
 func TestATakingBackIsListenedFor(t *testing.T) {
 	const ioTimeout = time.Second
 	release := make(chan struct{})
-	server := newMetaFake(t, func(line string) string {
+	server := newFake(t, true, func(line string) string {
 		if strings.HasPrefix(line, "get slow|") {
 			<-release
 		}
@@ -111,7 +111,7 @@ func TestATakingBackNeedsNoSecondToken(t *testing.T) {
 func TestCloseBeforeATokenIsFree(t *testing.T) {
 	release, first := make(chan struct{}), make(chan struct{})
 	var probes atomic.Int64
-	server := newMetaFake(t, func(line string) string {
+	server := newFake(t, true, func(line string) string {
 		if strings.HasPrefix(line, "ma first") {
 			<-first
 		}

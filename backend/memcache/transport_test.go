@@ -3,18 +3,13 @@ package memcache_test
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"math/big"
+	"math/rand/v2"
 	"net"
+	"net/http/httptest"
 	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,129 +22,6 @@ import (
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
-
-var tag = regexp.MustCompile(` O\d+`)
-
-// untagged are the lines received so far, without the tags of additions.
-func (f *fake) untagged() (lines []string) {
-	for _, line := range f.asked() {
-		lines = append(lines, tag.ReplaceAllString(line, ""))
-	}
-	return lines
-}
-
-// The answers to an addition.
-func TestAnswersToAnAddition(t *testing.T) {
-	const ma, back = "ma k|1m1 v N3662 J5 D5", "ma k|1m1 v MD D5"
-	value := func(count uint64) func(string) string {
-		return func(line string) string { return metaAnswer(line, count) }
-	}
-	text := func(answer string) func(string) string {
-		return func(line string) string {
-			return strings.ReplaceAll(answer, "TAG", line[strings.LastIndexByte(line, 'O'):])
-		}
-	}
-	for name, row := range map[string]struct {
-		answers []func(string) string
-		asked   []string
-		count   int64
-		err     string
-		open    bool // the connection is used again
-	}{
-		"new":                  {[]func(string) string{value(5)}, []string{ma}, 5, "", true},
-		"there":                {[]func(string) string{value(12)}, []string{ma}, 12, "", true},
-		"with a space":         {[]func(string) string{text("VA 3 TAG\r\n12 \r\n")}, []string{ma}, 12, "", true},
-		"wrapped":              {[]func(string) string{value(4)}, []string{ma}, 0, "ma bucket 1m1: held a number of 2^63 or more, want a count of at most 9007199254740991", true},
-		"huge":                 {[]func(string) string{value(1 << 63)}, []string{ma}, 0, "ma bucket 1m1: held a number of 2^63 or more", true},
-		"beyond MaxCount":      {[]func(string) string{value(9007199254740992), value(9007199254740987)}, []string{ma, back}, 0, "ma bucket 1m1: would hold 9007199254740992: the count would exceed 2^53-1", true},
-		"no number":            {[]func(string) string{text("CLIENT_ERROR cannot increment or decrement non-numeric value\r\n")}, []string{ma}, 0, "ma bucket 1m1: CLIENT_ERROR cannot increment", true},
-		"no room":              {[]func(string) string{text("SERVER_ERROR out of memory\r\n")}, []string{ma}, 0, "ma bucket 1m1: SERVER_ERROR out of memory", true},
-		"not there":            {[]func(string) string{text("NF TAG\r\n")}, []string{ma}, 0, "ma: unexpected answer", false},
-		"no tag":               {[]func(string) string{text("VA 2\r\n12\r\n")}, []string{ma}, 0, "ma: unexpected answer \"VA 2\"", false},
-		"another's tag":        {[]func(string) string{text("VA 2 TAG0\r\n12\r\n")}, []string{ma}, 0, "ma: unexpected answer \"VA 2 O", false},
-		"more than the tag":    {[]func(string) string{text("VA 2 TAG t5\r\n12\r\n")}, []string{ma}, 0, "ma: unexpected answer", false},
-		"nonsense":             {[]func(string) string{text("VA 8 TAG\r\n5 apples\r\n")}, []string{ma}, 0, `ma bucket 1m1: answered "5 apples", want a number`, true},
-		"longer than it says":  {[]func(string) string{text("VA 1 TAG\r\n12\r\n")}, []string{ma}, 0, "ma: unexpected answer", false},
-		"less than nothing":    {[]func(string) string{text("VA -1 TAG\r\n12\r\n")}, []string{ma}, 0, "ma: unexpected answer", false},
-		"a megabyte":           {[]func(string) string{text("VA 1048576 TAG\r\n12\r\n")}, []string{ma}, 0, "ma: unexpected answer", false},
-		"a line without end":   {[]func(string) string{text("VA 1 " + strings.Repeat("O", 1000))}, []string{ma}, 0, "ma: a line of more than 512 bytes", false},
-		"a line of a newline":  {[]func(string) string{text("\n")}, []string{ma}, 0, `ma: unexpected answer ""`, false},
-		"an answer like Redis": {[]func(string) string{text("-ERR unknown command\r\n")}, []string{ma}, 0, "-ERR unknown command", false},
-		"not known any more":   {[]func(string) string{text("ERROR\r\n")}, []string{ma}, 0, "ma: the server has no meta commands", false},
-		"two answers":          {[]func(string) string{text("VA 1 TAG\r\n5\r\nVA 1 TAG\r\n5\r\n")}, []string{ma}, 5, "", false},
-		"the end":              {[]func(string) string{text("")}, []string{ma}, 0, "ma: the server closed the connection", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var next, conns atomic.Int64
-			server := newMetaFake(t, func(line string) string {
-				if i := int(next.Add(1)) - 1; i < len(row.answers) {
-					return row.answers[i](line)
-				}
-				return metaAnswer(line, 1)
-			})
-			s := newStore(t, memcache.Config{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-				conns.Add(1)
-				return new(net.Dialer).DialContext(ctx, network, address)
-			}}, server.addr)
-			op := addFive(t, s, server.addr, row.err)
-			require.Equal(t, row.err == "", op.Ordered)
-			require.Equal(t, row.count, op.Add[0].Count)
-			require.Equal(t, row.asked, server.untagged())
-			idle(t, s)
-			if name == "not known any more" {
-				return
-			}
-			require.EqualValues(t, 0, add(t, s, "k", -1, 2)-1)
-			require.Equal(t, row.open, conns.Load() == 1)
-		})
-	}
-}
-
-// The answers to a multi-get of the minutes from 10 to 59 and of two seconds.
-func TestAnswersToAMultiGet(t *testing.T) {
-	const seven = "VALUE k|1m17 0 1\r\n7\r\n"
-	for name, row := range map[string]struct{ answer, err string }{
-		"nothing":                {"END\r\n", ""},
-		"items":                  {seven + "VALUE k|1m59 4 2\r\n10\r\nVALUE k|1s5 0 2\r\n2 \r\nEND\r\n", ""},
-		"then an error":          {seven + "SERVER_ERROR out of memory writing get response\r\n", "get: SERVER_ERROR out of memory writing get response"},
-		"then a wrong value":     {seven + "VALUE k|1m18 0 1\r\nx\r\nEND\r\n", `get bucket 1m18: holds "x", want a count`},
-		"another key's":          {"VALUE j|1m11 0 1\r\n1\r\nEND\r\n", "get: answered with an item that was not asked for"},
-		"another tier's":         {"VALUE k|1h11 0 1\r\n1\r\nEND\r\n", "get: answered with an item that was not asked for"},
-		"another bucket":         {"VALUE k|1m60 0 1\r\n1\r\nEND\r\n", "get: answered with an item that was not asked for"},
-		"a bucket before":        {"VALUE k|1m9 0 1\r\n1\r\nEND\r\n", "get: answered with an item that was not asked for"},
-		"written in another way": {"VALUE k|1m011 0 1\r\n1\r\nEND\r\n", "get: answered with an item that was not asked for"},
-		"twice":                  {seven + seven + "END\r\n", "get: answered with an item that was not asked for"},
-		"in another order":       {"VALUE k|1m18 0 1\r\n7\r\n" + seven + "END\r\n", "get: answered with an item that was not asked for"},
-		"too long":               {"VALUE k|1m17 0 1\r\n77\r\nEND\r\n", "get: unexpected answer"},
-		"huge":                   {"VALUE k|1m17 0 2000000\r\n", `get: unexpected answer "VALUE ...|1m17 0 2000000"`},
-		"longer than it says":    {"VALUE k|1m17 0 1025\r\n" + strings.Repeat("x", 1026) + "\nEND\r\n", "get: unexpected answer \"a value that is longer than it says\""},
-		"no size":                {"VALUE k|1m17\r\n", "get: unexpected answer"},
-		"no get":                 {"VA 1 O1\r\n1\r\n", "get: unexpected answer"},
-		"unknown":                {"ERROR\r\n", "get: unexpected answer"},
-		"cut":                    {"VALUE k|1m17 0 1\r\n", `get: unexpected answer "VALUE ...|1m17 0 1"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := newMetaFake(t, func(string) string { return row.answer })
-			s := newStore(t, memcache.Config{}, server.addr)
-			op := readingToo(adding("k", 1))
-			op.Read = append(op.Read, backend.Span{Width: time.Second, First: 5, Counts: []int64{7, 7}})
-			err := s.Do(context.Background(), op)
-			if row.err != "" {
-				require.ErrorContains(t, err, "memcache: "+server.addr+": ")
-				require.ErrorContains(t, err, row.err)
-				return
-			}
-			require.NoError(t, err)
-			want := make([]int64, 50)
-			seconds := []int64{0, 0}
-			if name == "items" {
-				want[7], want[49], seconds[0] = 7, 10, 2
-			}
-			require.Equal(t, want, op.Read[0].Counts)
-			require.Equal(t, seconds, op.Read[1].Counts)
-		})
-	}
-}
 
 // A proxy repeats an answer, leaves one out, or adds an END, to calls that share a
 // connection: no call gets a wrong number, and the first that would have is an error.
@@ -236,137 +108,11 @@ func TestAnswersInDisorder(t *testing.T) {
 	}
 }
 
-// A request is a single write: additions, then a multi-get.
-func TestARequestOnTheWire(t *testing.T) {
-	server := newMetaFake(t, func(line string) string { return metaAnswer(line, 1) })
-	s := newStore(t, memcache.Config{}, server.addr)
-	op := adding("k", 1, slot(1), slot(-2))
-	op.Read = []backend.Span{{Width: time.Hour, First: -1, Counts: make([]int64, 3)}}
-	require.NoError(t, s.Do(context.Background(), op))
-	require.True(t, op.Ordered)
-	require.Equal(t, []string{"ma k|1m1 v N3662 J1 D1", "ma k|1m-2 v N3662 J1 D1", "get k|1h-1 k|1h0 k|1h1"}, server.untagged(), "and a tagged command that ends the read")
-	require.NoError(t, s.Do(context.Background(), adding("k", -3, slot(1))))
-	require.Equal(t, []string{"ma k|1m1 v MD D3"}, server.untagged())
-}
-
-// An answer that comes after Do has returned is taken back on the same
-// connection, once, while other callers get their answers on the connection.
-func TestALateAnswerAmongOthers(t *testing.T) {
-	release := make(chan struct{})
-	server := newMetaFake(t, func(line string) string {
-		if strings.HasPrefix(line, "ma late|1m1 v N") {
-			<-release
-		}
-		if strings.HasPrefix(line, "ma late|1m2 v N") {
-			return "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"
-		}
-		return metaAnswer(line, 3)
-	})
-	s := newStore(t, memcache.Config{Conns: 1}, server.addr)
-	ctx, cancel := context.WithCancel(context.Background())
-	late := make(chan error)
-	op := adding("late", 3, slot(1), slot(2))
-	go func() { late <- s.Do(ctx, op) }()
-	require.Contains(t, server.next(t), "ma late|1m1")
-	var others sync.WaitGroup
-	for i := range 10 {
-		others.Go(func() {
-			op := adding("k", 1, slot(int64(i)))
-			if err := s.Do(context.Background(), op); err != nil || op.Add[0].Count != 3 {
-				t.Error(op.Add[0].Count, err)
-			}
-		})
-	}
-	require.Eventually(t, func() bool { return s.Stats().InFlight == 11 }, patience, time.Millisecond)
-	cancel()
-	require.ErrorIs(t, <-late, context.Canceled)
-	require.Zero(t, op.Add[0].Count)
-	close(release)
-	others.Wait()
-	idle(t, s)
-	var backs []string
-	for _, line := range server.untagged() {
-		if strings.Contains(line, " MD ") {
-			backs = append(backs, line)
-		}
-	}
-	require.Equal(t, []string{"ma late|1m1 v MD D3"}, backs)
-	st := s.Stats()
-	require.Equal(t, []int64{1, 1, 0, 0}, []int64{st.LateAdditions, st.TakenBack, st.TakingBackFailed, st.Unanswered})
-}
-
-// The connection is lost before the late answer: the addition is unknown.
-func TestALateAnswerThatNeverComes(t *testing.T) {
-	release := make(chan struct{})
-	server := newMetaFake(t, func(line string) string {
-		<-release
-		return ""
-	})
-	s := newStore(t, memcache.Config{}, server.addr)
-	op := adding("k", 1, slot(1), slot(2))
-	op.Deadline = time.Now().Add(300 * time.Millisecond)
-	require.ErrorIs(t, s.Do(context.Background(), op), os.ErrDeadlineExceeded)
-	require.Equal(t, 1, s.Stats().Listening)
-	close(release)
-	idle(t, s)
-	st := s.Stats()
-	require.Equal(t, []int64{0, 0, 0, 2}, []int64{st.LateAdditions, st.TakenBack, st.TakingBackFailed, st.Unanswered})
-}
-
-// Close ends the listening, and waits for no late answer.
-func TestCloseWhileListening(t *testing.T) {
-	release := make(chan struct{})
-	defer close(release)
-	server := newMetaFake(t, func(line string) string {
-		<-release
-		return metaAnswer(line, 1)
-	})
-	s := newStore(t, memcache.Config{}, server.addr)
-	op := adding("k", 1, slot(1))
-	op.Deadline = time.Now().Add(300 * time.Millisecond)
-	require.ErrorIs(t, s.Do(context.Background(), op), os.ErrDeadlineExceeded)
-	require.NoError(t, s.Close())
-	idle(t, s)
-	require.EqualValues(t, 1, s.Stats().Unanswered)
-}
-
-// A taking back without room is asked again, and has the count of its last
-// answer.
-func TestATakingBackWithoutRoomByMeta(t *testing.T) {
-	const full = "SERVER_ERROR out of memory\r\n"
-	for name, row := range map[string]struct {
-		full, asked int
-		failed      int64
-	}{"for a moment": {3, 5, 0}, "for good": {100, 8, 1}} {
-		t.Run(name, func(t *testing.T) {
-			var left atomic.Int64
-			left.Store(int64(row.full))
-			server := newMetaFake(t, func(line string) string {
-				if strings.Contains(line, " k|1m1 ") && left.Add(-1) >= 0 {
-					return full
-				}
-				return metaAnswer(line, 4)
-			})
-			s := newStore(t, memcache.Config{}, server.addr)
-			add(t, s, "connected", 1, 1)
-			server.asked()
-			op := adding("k", -1, slot(1), slot(2))
-			err := s.Do(context.Background(), op)
-			require.Equal(t, row.failed > 0, err != nil)
-			require.EqualValues(t, 4, op.Add[1].Count)
-			require.Equal(t, row.failed == 0, op.Add[0].Count == 4)
-			require.False(t, op.Ordered)
-			require.Len(t, server.asked(), row.asked)
-			require.Equal(t, row.failed, s.Stats().TakingBackFailed)
-		})
-	}
-}
-
 // A taking back that has to wait for a connection is made though its call has
 // returned.
 func TestATakingBackOutlivesItsCall(t *testing.T) {
 	release := make(chan struct{})
-	server := newMetaFake(t, func(line string) string { return metaAnswer(line, 4) })
+	server := newFake(t, true, func(line string) string { return metaAnswer(line, 4) })
 	s := newStore(t, memcache.Config{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		<-release
 		return new(net.Dialer).DialContext(ctx, network, address)
@@ -387,7 +133,7 @@ func TestServersWithoutMetaCommands(t *testing.T) {
 	for name, answer := range map[string]string{"does not know it": "ERROR\r\n", "a proxy that refuses": "CLIENT_ERROR bad command\r\n", "hangs up": ""} {
 		t.Run(name, func(t *testing.T) {
 			addr := servertest.Memcached(t)
-			old := servertest.Serve(t, func(conn net.Conn) { serveOld(t, conn, addr, map[string]string{"ma": answer}) })
+			old := relay(t, addr, map[string]string{"ma": answer})
 			s := newStore(t, memcache.Config{}, old)
 			for want := range int64(3) {
 				op := readingToo(adding("k", 1, slot(20)))
@@ -406,14 +152,14 @@ func TestTheDialectIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	addr := servertest.Memcached(t)
 	var upgraded atomic.Bool
-	relay := servertest.Serve(t, func(conn net.Conn) {
+	old := relay(t, addr, map[string]string{"ma": ""})
+	s := newStore(t, memcache.Config{}, servertest.Serve(t, func(conn net.Conn) {
 		if upgraded.Load() {
 			join(conn, addr)
 		} else {
-			serveOld(t, conn, addr, nil)
+			join(conn, old)
 		}
-	})
-	s := newStore(t, memcache.Config{}, relay)
+	}))
 	ordered := func() bool {
 		op := readingToo(adding("k", 1, slot(20)))
 		require.NoError(t, s.Do(context.Background(), op))
@@ -489,40 +235,44 @@ func TestLargeRequests(t *testing.T) {
 	all.Wait()
 }
 
-// The contexts of callers end at random, on a connection that all share: each
-// caller returns at its end, and the others are answered.
+// Calls end at random, by their contexts and by their deadlines, on a connection that all
+// share: each caller returns at its end, and the others are answered. Each addition is
+// either confirmed to its caller or taken back.
 func TestCallersThatHangUp(t *testing.T) {
 	proxy := servertest.NewProxy(t, servertest.Memcached(t), 2*time.Millisecond)
 	s := newStore(t, memcache.Config{Conns: 1}, proxy.Addr)
 	add(t, s, "connected", 1, 1)
-	var confirmed atomic.Int64
-	var all sync.WaitGroup
-	for i := range 20 {
-		all.Go(func() {
-			for j := range 50 {
-				ctx, cancel := context.WithCancel(context.Background())
-				if i%2 == 0 {
-					time.AfterFunc(time.Duration(j%7)*time.Millisecond, cancel)
-				}
-				op := readingToo(adding("k", 1, slot(1)))
-				err := s.Do(ctx, op)
-				if op.Add[0].Count > 0 {
-					confirmed.Add(1)
-				}
-				if i%2 == 1 && err != nil {
-					t.Error(err)
-				}
-				cancel()
+	var confirmed [4]atomic.Int64
+	crowd(24, func(i int) {
+		for range 40 {
+			ctx, cancel := context.WithCancel(context.Background())
+			op := readingToo(adding("k", 3, slot(0), slot(1), slot(2), slot(3)))
+			switch i % 3 {
+			case 1:
+				time.AfterFunc(rand.N(7*time.Millisecond), cancel)
+			case 2:
+				op.Deadline = time.Now().Add(rand.N(7 * time.Millisecond))
 			}
-		})
-	}
-	all.Wait()
+			err := s.Do(ctx, op)
+			cancel()
+			for k, slot := range op.Add {
+				if slot.Count > 0 {
+					confirmed[k].Add(3)
+				}
+			}
+			if i%3 == 0 && err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	idle(t, s)
-	require.EqualValues(t, confirmed.Load(), read(t, s, "k", time.Minute, 1, 1)[0])
+	for k, got := range read(t, s, "k", time.Minute, 0, 4) {
+		require.Equal(t, confirmed[k].Load(), got)
+	}
 	st := s.Stats()
 	require.Positive(t, st.LateAdditions)
 	require.Equal(t, st.LateAdditions, st.TakenBack)
-	require.LessOrEqual(t, proxy.Conns(), 60, "250 callers without an answer do not cost a connection each")
+	require.LessOrEqual(t, proxy.Conns(), 160, "640 calls that may have no answer do not cost a connection each")
 }
 
 // fullConn is a connection whose buffers are full while full is true.
@@ -600,39 +350,20 @@ func TestAConnectionThatLeadsNowhere(t *testing.T) {
 // tlsRelay passes connections over TLS on to the memcached at addr. cut closes all.
 func tlsRelay(t *testing.T, addr string) (dial func(ctx context.Context, network, address string) (net.Conn, error), relay string, cut func()) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	certFile, keyFile := filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
-	require.NoError(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600))
-	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
-	conf := &tls.Config{RootCAs: x509.NewCertPool(), Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}}}
-	parsed, err := x509.ParseCertificate(cert)
-	require.NoError(t, err)
-	conf.RootCAs.AddCert(parsed)
-
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", conf)
-	require.NoError(t, err)
-	t.Cleanup(func() { listener.Close() })
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	conf := &tls.Config{RootCAs: x509.NewCertPool(), Certificates: server.TLS.Certificates}
+	conf.RootCAs.AddCert(server.Certificate())
 	var mu sync.Mutex
 	var conns []net.Conn
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			conns = append(conns, conn)
-			mu.Unlock()
-			go join(conn, addr)
-		}
-	}()
-	return (&tls.Dialer{Config: conf}).DialContext, listener.Addr().String(), func() {
+	relay = servertest.Serve(t, func(conn net.Conn) {
+		over := tls.Server(conn, conf)
+		mu.Lock()
+		conns = append(conns, over)
+		mu.Unlock()
+		join(over, addr)
+	})
+	return (&tls.Dialer{Config: conf}).DialContext, relay, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, conn := range conns {
@@ -646,7 +377,7 @@ func tlsRelay(t *testing.T, addr string) (dial func(ctx context.Context, network
 // without.
 func TestIdleTLSConnectionsThatDied(t *testing.T) {
 	memcached := servertest.Memcached(t)
-	old := servertest.Serve(t, func(conn net.Conn) { serveOld(t, conn, memcached, noMeta) })
+	old := relay(t, memcached, noMeta)
 	for name, addr := range map[string]string{"meta commands": memcached, "without": old} {
 		t.Run(name, func(t *testing.T) {
 			dial, relay, cut := tlsRelay(t, addr)

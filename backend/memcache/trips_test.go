@@ -3,17 +3,14 @@ package memcache_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	gomemcache "github.com/bradfitz/gomemcache/memcache"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -103,30 +100,6 @@ func TestRoundTripsOfADenial(t *testing.T) {
 		f.trips(row.next, "denied by reading, "+row.limits, f.take(key, row.limits, false))
 		f.trips(0, "denied from memory, "+row.limits, f.take(key, row.limits, false))
 	}
-}
-
-// A Take on three tiers lasts about as long as a plain increment.
-func TestATakeBesideOneIncrement(t *testing.T) {
-	long.Only(t, "it compares times of the wall; TestRoundTrips counts the trips")
-	f := newFar(t, 2*time.Millisecond)
-	raw := rawClient(f.proxy.Addr)
-	require.NoError(t, raw.Set(&gomemcache.Item{Key: "plain", Value: []byte("0")}))
-	const rounds = 100
-	var plain, take []time.Duration
-	for i := range rounds {
-		began := time.Now()
-		_, err := raw.Increment("plain", 1)
-		require.NoError(t, err)
-		plain = append(plain, time.Since(began))
-		began = time.Now()
-		require.NoError(t, f.take(counter.Key{Event: "signup", Feature: fmt.Sprint(i % (rounds / 2))}, "10/m, 50/h, 100/d", true)())
-		take = append(take, time.Since(began))
-	}
-	slices.Sort(plain)
-	slices.Sort(take)
-	ratio := float64(take[rounds/2]) / float64(plain[rounds/2])
-	t.Logf("median of a Take %v, of an increment %v: %.2fx", take[rounds/2], plain[rounds/2], ratio)
-	require.Less(t, ratio, 1.5)
 }
 
 // There are never more connections than Config.Conns, and connections are kept.

@@ -22,18 +22,18 @@ import (
 // Requests that came after an addition hold every token while the server is silent.
 // The undo of the addition is made nevertheless, after its call has returned.
 func TestAnUndoPassesTheGate(t *testing.T) {
-	for name, fake := range map[string]func(testing.TB, func(string) string) *fake{"meta commands": newMetaFake, "without": newFake} {
-		t.Run(name, func(t *testing.T) {
+	for _, meta := range []bool{true, false} {
+		t.Run(fmt.Sprint("meta ", meta), func(t *testing.T) {
 			const inFlight = 2
 			release := make(chan struct{})
-			server := fake(t, func(line string) string {
+			server := newFake(t, meta, func(line string) string {
 				if strings.HasPrefix(line, "ma held|") || strings.HasPrefix(line, "incr held|") {
 					<-release
 				}
 				if strings.HasPrefix(line, "add ") {
 					return "NOT_STORED\r\n"
 				}
-				if name == "without" {
+				if !meta {
 					return "4\r\n"
 				}
 				return metaAnswer(line, 4)
@@ -69,7 +69,7 @@ func TestCloseEndsUndos(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	var asked atomic.Int64
-	server := newFake(t, func(string) string {
+	server := newFake(t, false, func(string) string {
 		if asked.Add(1) > 1 {
 			<-release
 		}
