@@ -2,7 +2,6 @@ package memcache_test
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -19,18 +18,14 @@ func TestRacersCreateABucketOnce(t *testing.T) {
 	const racers = 30
 	for round := range int64(50) {
 		var places [racers + 1]atomic.Int64
-		var wg sync.WaitGroup
-		for i := range racers {
-			wg.Go(func() {
-				op := adding("k", 1, slot(round))
-				if err := stores[i%2].Do(context.Background(), op); err != nil {
-					t.Error(err)
-					return
-				}
-				places[op.Add[0].Count].Add(1)
-			})
-		}
-		wg.Wait()
+		crowd(racers, func(i int) {
+			op := adding("k", 1, slot(round))
+			if err := stores[i%2].Do(context.Background(), op); err != nil {
+				t.Error(err)
+				return
+			}
+			places[op.Add[0].Count].Add(1)
+		})
 		for place := range racers {
 			require.EqualValues(t, 1, places[place+1].Load(), "place %d of round %d", place+1, round)
 		}

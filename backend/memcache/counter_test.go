@@ -80,28 +80,24 @@ func sustainedOverload(t *testing.T) (inAll, exact int, failures, calls int64) {
 	var mu sync.Mutex
 	var admitted []time.Time
 	var attempts, failed atomic.Int64
-	var wg sync.WaitGroup
-	for i := range 100 {
-		wg.Go(func() {
-			for time.Since(began) < runs {
-				v, err := counters[i%4].Take(context.Background(), key, 1, limits)
-				attempts.Add(1)
-				if err != nil { // a slow machine may confirm a try too late
-					failed.Add(1)
-					if !errors.Is(err, counter.ErrStore) {
-						t.Error(err)
-					}
+	crowd(100, func(i int) {
+		for time.Since(began) < runs {
+			v, err := counters[i%4].Take(context.Background(), key, 1, limits)
+			attempts.Add(1)
+			if err != nil { // a slow machine may confirm a try too late
+				failed.Add(1)
+				if !errors.Is(err, counter.ErrStore) {
+					t.Error(err)
 				}
-				if v.Allowed {
-					mu.Lock()
-					admitted = append(admitted, v.At())
-					mu.Unlock()
-				}
-				time.Sleep(5 * time.Millisecond)
 			}
-		})
-	}
-	wg.Wait()
+			if v.Allowed {
+				mu.Lock()
+				admitted = append(admitted, v.At())
+				mu.Unlock()
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
 
 	log := slices.Clone(full)
 	slices.SortFunc(log, time.Time.Compare)

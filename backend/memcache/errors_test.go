@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -229,20 +228,16 @@ func TestACrowdAtAServerThatRefuses(t *testing.T) {
 	s := newStore(t, memcache.Config{}, listener.Addr().String())
 	const calls = 40_000
 	var ended, most atomic.Int64
-	var all sync.WaitGroup
-	for range 64 {
-		all.Go(func() {
-			for ended.Load() < calls {
-				before := ended.Load()
-				if err := s.Do(context.Background(), adding("k", 1, slot(1))); !errors.Is(err, syscall.ECONNREFUSED) {
-					t.Error(err)
-				}
-				if overtaken := ended.Add(1) - before; overtaken > most.Load() {
-					most.Store(overtaken)
-				}
+	crowd(64, func(int) {
+		for ended.Load() < calls {
+			before := ended.Load()
+			if err := s.Do(context.Background(), adding("k", 1, slot(1))); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Error(err)
 			}
-		})
-	}
-	all.Wait()
+			if overtaken := ended.Add(1) - before; overtaken > most.Load() {
+				most.Store(overtaken)
+			}
+		}
+	})
 	require.Less(t, most.Load(), int64(calls*3/4))
 }

@@ -50,6 +50,18 @@ func fill(t testing.TB, s *memcache.Store, key string, n int, every time.Duratio
 	return len(counts)
 }
 
+// held is the number of buckets of a key with hits in the day before halfPast.
+func held(t testing.TB, s *memcache.Store, key string) (buckets int) {
+	t.Helper()
+	for _, width := range []time.Duration{time.Second, time.Minute, time.Hour} {
+		last := tiers.Index(halfPast.UnixNano(), width)
+		for _, n := range read(t, s, key, width, last-int64(25*time.Hour/width), int(25*time.Hour/width)+1) {
+			buckets += int(min(n, 1))
+		}
+	}
+	return buckets
+}
+
 func TestEveryByteOfAMark(t *testing.T) {
 	addr := servertest.Memcached(t)
 	s := newStore(t, memcache.Config{}, addr)
@@ -150,8 +162,7 @@ func TestForgettingAgain(t *testing.T) {
 	proxy := servertest.NewProxy(t, addr, 0)
 	s := newStore(t, memcache.Config{}, proxy.Addr)
 	items := fill(t, s, "k", 10_000, 7*time.Second)
-	failures, still := 3, 0
-	for i := range failures {
+	for i := range 3 {
 		failed := make(chan error, 1)
 		go func() { failed <- s.Forget(context.Background(), forgetting("k")) }()
 		require.Eventually(t, func() bool { return number(t, stat(t, addr, "cas_hits")) > int64(1000*(i+1)) }, patience, time.Millisecond)
@@ -164,15 +175,7 @@ func TestForgettingAgain(t *testing.T) {
 		proxy.DropReplies(false)
 	}
 	require.NoError(t, s.Forget(context.Background(), forgetting("k")))
-	for _, width := range []time.Duration{time.Second, time.Minute, time.Hour} {
-		last := tiers.Index(halfPast.UnixNano(), width)
-		for _, n := range read(t, s, "k", width, last-int64(25*time.Hour/width), int(25*time.Hour/width)+1) {
-			if n > 0 {
-				still++
-			}
-		}
-	}
-	require.Zero(t, still, "of %d items are left after %d failures and a Forget that was none", items, failures)
+	require.Zero(t, held(t, s, "k"), "of %d items are left after three failures", items)
 }
 
 // Nothing leads to a second whose minute is gone, and a search by counts does not
@@ -212,14 +215,8 @@ func TestEraseFindsWhatNothingLeadsTo(t *testing.T) {
 	all, err := contents(t, addr)
 	require.NoError(t, err)
 	require.NotContains(t, all, key)
-	there := 0 // a dump may miss items that memcached moves meanwhile
-	for _, width := range []time.Duration{time.Second, time.Minute, time.Hour} {
-		last := tiers.Index(halfPast.UnixNano(), width)
-		for _, n := range read(t, s, other, width, last-int64(25*time.Hour/width), int(25*time.Hour/width)+1) {
-			there += int(min(n, 1))
-		}
-	}
-	require.Equal(t, 86400+1441+25, there)
+	// A dump may miss items that memcached moves meanwhile.
+	require.Equal(t, 86400+1441+25, held(t, s, other))
 	began = time.Now()
 	require.NoError(t, s.Forget(ctx, f))
 	t.Logf("%s to erase a key without an item", time.Since(began))

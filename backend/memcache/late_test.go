@@ -181,17 +181,13 @@ func TestAStandstillLeavesNothingBehind(t *testing.T) {
 		taken int
 	}{{350 * time.Millisecond, 10, 0}, {2 * time.Second, 10, 0}, {2 * time.Second, 15, 5}, {10 * time.Second, 10, 0}} {
 		t.Run(fmt.Sprint(row.pause, " after ", row.taken), func(t *testing.T) {
-			pause := row.pause
-			if pause > 2*time.Second {
+			if row.pause > 2*time.Second {
 				long.Only(t, "10 s of real time; shorter standstills are tried")
 			}
 			t.Parallel()
 			server := servertest.StartMemcached(t)
-			s, err := memcache.New(memcache.Config{}, server.Addr)
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, s.Close()) })
-			c, err := counter.New(s, counter.Config{Patience: 250 * time.Millisecond})
-			require.NoError(t, err)
+			s := newStore(t, memcache.Config{IOTimeout: memcache.DefaultIOTimeout}, server.Addr)
+			c := newCounter(t, s, counter.Config{Patience: 250 * time.Millisecond, Now: time.Now})
 			key, limits := counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}, counter.Limits{{Max: row.max, Per: time.Hour}}
 			var admitted atomic.Int64
 			take := func() (counter.Verdict, error) {
@@ -211,14 +207,13 @@ func TestAStandstillLeavesNothingBehind(t *testing.T) {
 			began := time.Now()
 			for range 12 {
 				wg.Go(func() {
-					for time.Since(began) < pause {
+					for time.Since(began) < row.pause {
 						take()
 					}
 				})
 			}
-			time.Sleep(pause - time.Since(began))
+			time.Sleep(row.pause - time.Since(began))
 			require.Zero(t, admitted.Load())
-			goroutines := runtime.NumGoroutine()
 			server.Resume()
 			resumed := time.Now()
 			for admitted.Load() < 10 && time.Since(resumed) < patience {
@@ -226,13 +221,11 @@ func TestAStandstillLeavesNothingBehind(t *testing.T) {
 			}
 			wg.Wait()
 			require.EqualValues(t, 10, admitted.Load())
-			back := time.Since(resumed)
 			idle(t, s)
 			v, err := take()
 			require.NoError(t, err)
 			require.False(t, v.Allowed)
 			st := s.Stats()
-			t.Logf("all back after %v: %+v, %d goroutines", back, st, goroutines)
 			require.Positive(t, st.LateAdditions)
 			require.Equal(t, st.LateAdditions, st.TakenBack)
 			require.Zero(t, st.TakingBackFailed)
@@ -282,25 +275,21 @@ func TestRacersNearMaxCount(t *testing.T) {
 	const places, racers = 3, 40
 	const start int64 = backend.MaxCount - places*(backend.MaxCount/8)
 	require.EqualValues(t, start, add(t, s, "k", start, 1))
-	var wg sync.WaitGroup
 	var admitted, full atomic.Int64
-	for range racers {
-		wg.Go(func() {
-			for range 20 {
-				op := adding("k", backend.MaxCount/8, slot(1))
-				op.Read = []backend.Span{{Width: time.Minute, First: 1, Counts: make([]int64, 1)}}
-				switch err := s.Do(context.Background(), op); {
-				case err == nil:
-					admitted.Add(1)
-				case errors.Is(err, backend.ErrMaxCount):
-					full.Add(1)
-				default:
-					t.Error(err)
-				}
+	crowd(racers, func(int) {
+		for range 20 {
+			op := adding("k", backend.MaxCount/8, slot(1))
+			op.Read = []backend.Span{{Width: time.Minute, First: 1, Counts: make([]int64, 1)}}
+			switch err := s.Do(context.Background(), op); {
+			case err == nil:
+				admitted.Add(1)
+			case errors.Is(err, backend.ErrMaxCount):
+				full.Add(1)
+			default:
+				t.Error(err)
 			}
-		})
-	}
-	wg.Wait()
+		}
+	})
 	idle(t, s)
 	require.LessOrEqual(t, admitted.Load(), int64(places))
 	require.EqualValues(t, racers*20, admitted.Load()+full.Load())

@@ -3,7 +3,6 @@ package memcache_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -32,17 +31,13 @@ func TestItemsMadeAfterAStandstillLive(t *testing.T) {
 	limits := counter.MustLimits("3/10s")
 	takes := func(event string, n int64) (at []time.Time) {
 		at = make([]time.Time, keys) // of the admitted hits
-		var wg sync.WaitGroup
-		for i := range keys {
-			wg.Go(func() {
-				v, err := c.Take(context.Background(), counter.Key{Event: event, Feature: fmt.Sprint(i)}, n, limits)
-				if err != nil {
-					t.Error(err)
-				}
-				at[i] = v.At()
-			})
-		}
-		wg.Wait()
+		crowd(keys, func(i int) {
+			v, err := c.Take(context.Background(), counter.Key{Event: event, Feature: fmt.Sprint(i)}, n, limits)
+			if err != nil {
+				t.Error(err)
+			}
+			at[i] = v.At()
+		})
 		return at
 	}
 	takes("another", 1) // connects

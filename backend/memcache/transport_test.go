@@ -209,30 +209,26 @@ func TestOrdered(t *testing.T) {
 // Requests beyond the buffers of a connection, of many callers at once.
 func TestLargeRequests(t *testing.T) {
 	s := newStore(t, memcache.Config{}, servertest.Memcached(t))
-	var all sync.WaitGroup
-	for i := range 16 {
-		all.Go(func() {
-			key := fmt.Sprintf("%0200d", i)
-			for range 10 {
-				op := adding(key, 1)
-				for index := range int64(50) {
-					op.Add = append(op.Add, slot(index))
-				}
-				op.Read = []backend.Span{{Width: time.Minute, Counts: make([]int64, 4000)}}
-				if err := s.Do(context.Background(), op); err != nil {
-					t.Error(err)
+	crowd(16, func(i int) {
+		key := fmt.Sprintf("%0200d", i)
+		for range 10 {
+			op := adding(key, 1)
+			for index := range int64(50) {
+				op.Add = append(op.Add, slot(index))
+			}
+			op.Read = []backend.Span{{Width: time.Minute, Counts: make([]int64, 4000)}}
+			if err := s.Do(context.Background(), op); err != nil {
+				t.Error(err)
+				return
+			}
+			for index, n := range op.Read[0].Counts {
+				if index < 50 && n != op.Add[index].Count || index >= 50 && n != 0 {
+					t.Errorf("bucket %d was read as %d", index, n)
 					return
 				}
-				for index, n := range op.Read[0].Counts {
-					if index < 50 && n != op.Add[index].Count || index >= 50 && n != 0 {
-						t.Errorf("bucket %d was read as %d", index, n)
-						return
-					}
-				}
 			}
-		})
-	}
-	all.Wait()
+		}
+	})
 }
 
 // Calls end at random, by their contexts and by their deadlines, on a connection that all
@@ -395,27 +391,23 @@ func TestIdleTLSConnectionsThatDied(t *testing.T) {
 func TestTLS(t *testing.T) {
 	dial, relay, _ := tlsRelay(t, servertest.Memcached(t))
 	s := newStore(t, memcache.Config{DialContext: dial}, relay)
-	var all sync.WaitGroup
 	var sum atomic.Int64
-	for caller := range 8 {
-		all.Go(func() {
-			for range 300 {
-				if caller == 0 { // a write that is cut ends a connection with TLS
-					op := readingToo(adding("hurried", 1, slot(20)))
-					op.Deadline = time.Now().Add(20 * time.Microsecond)
-					s.Do(context.Background(), op)
-					time.Sleep(time.Millisecond)
-					continue
-				}
-				op := readingToo(adding("k", 1, slot(20)))
-				op.Deadline = time.Now().Add(patience)
-				if err := s.Do(context.Background(), op); err != nil {
-					t.Error(err)
-				}
-				sum.Add(1)
+	crowd(8, func(caller int) {
+		for range 300 {
+			if caller == 0 { // a write that is cut ends a connection with TLS
+				op := readingToo(adding("hurried", 1, slot(20)))
+				op.Deadline = time.Now().Add(20 * time.Microsecond)
+				s.Do(context.Background(), op)
+				time.Sleep(time.Millisecond)
+				continue
 			}
-		})
-	}
-	all.Wait()
+			op := readingToo(adding("k", 1, slot(20)))
+			op.Deadline = time.Now().Add(patience)
+			if err := s.Do(context.Background(), op); err != nil {
+				t.Error(err)
+			}
+			sum.Add(1)
+		}
+	})
 	require.Equal(t, sum.Load(), read(t, s, "k", time.Minute, 20, 1)[0])
 }

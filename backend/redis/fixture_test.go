@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -169,6 +172,18 @@ func count(t testing.TB, c *counter.Counter, key counter.Key) int64 {
 func counted(t testing.TB, c *counter.Counter, key counter.Key, n int64) {
 	t.Helper()
 	require.Eventually(t, func() bool { return count(t, c, key) == n }, patience, time.Millisecond)
+}
+
+// seedOf returns the seed of a random test, from the environment or a new one.
+func seedOf(t *testing.T) uint64 {
+	seed := rand.Uint64()
+	if given := os.Getenv("REDIS_SEED"); given != "" {
+		var err error
+		seed, err = strconv.ParseUint(given, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("again with: REDIS_SEED=%d", seed)
+	return seed
 }
 
 // name is the key of a subtest.

@@ -3,8 +3,6 @@ package redis_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -19,10 +17,7 @@ import (
 // before: a Take is admitted where the hits of the key leave room, and only there; its
 // Remaining is a lower bound, and exact after a denial and in a Peek.
 func TestHeadsOfEveryLength(t *testing.T) {
-	seed := rand.Uint64()
-	if s, err := strconv.ParseUint(os.Getenv("REDIS_SEED"), 10, 64); err == nil {
-		seed = s
-	}
+	seed := seedOf(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := open(t, "redis://"+servertest.Redis(t))
 	type hit struct {
@@ -68,7 +63,7 @@ func TestHeadsOfEveryLength(t *testing.T) {
 			for _, limit := range limits {
 				fits = fits && within(limit.Per)+n <= limit.Max
 			}
-			again := fmt.Sprintf("again with REDIS_SEED=%d: key %d, %d hits, now %v, %d more under %v", seed, i, len(log), now, n, limits)
+			again := fmt.Sprintf("key %d, %d hits, now %v, %d more under %v", i, len(log), now, n, limits)
 			peek, err := c.Peek(ctx, key, n, limits)
 			require.NoError(t, err, again)
 			require.Equal(t, fits, peek.Allowed, again)

@@ -16,40 +16,54 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+var errRefused = error(&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})
 
 // server refuses dials while down, and answers after delay.
 type server struct {
+	*Dialer
 	down  atomic.Bool
 	delay time.Duration
 	dials atomic.Int64
 }
 
-func (s *server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	s.dials.Add(1)
-	select {
-	case <-time.After(s.delay):
-	case <-ctx.Done():
-		return nil, ctx.Err()
+// newServer makes a server that is down, with a Dialer.
+func newServer(delay time.Duration) *server {
+	s := &server{delay: delay}
+	s.down.Store(true)
+	s.Dialer = New(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		s.dials.Add(1)
+		select {
+		case <-time.After(s.delay):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if s.down.Load() {
+			return nil, errRefused
+		}
+		conn, other := net.Pipe()
+		other.Close()
+		return conn, nil
+	})
+	return s
+}
+
+// try dials an address.
+func (s *server) try(ctx context.Context, address string) error {
+	conn, err := s.DialContext(ctx, "tcp", address)
+	if err == nil {
+		conn.Close()
 	}
-	if s.down.Load() {
-		return nil, errRefused
-	}
-	conn, other := net.Pipe()
-	other.Close()
-	return conn, nil
+	return err
 }
 
 func TestAFailureIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{}
-		s.down.Store(true)
-		d := New(s.dial)
+		s := newServer(0)
+		try := func(address string) error { return s.try(t.Context(), address) }
 		began := time.Now()
-		_, err := d.DialContext(t.Context(), "tcp", "a:1")
-		require.Equal(t, error(errRefused), err, "the first error is the dial's own")
+		require.Equal(t, errRefused, try("a:1"), "the first error is the dial's own")
 
-		_, err = d.DialContext(t.Context(), "tcp", "a:1")
+		err := try("a:1")
 		var remembered *Error
 		require.ErrorAs(t, err, &remembered)
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
@@ -61,57 +75,45 @@ func TestAFailureIsRemembered(t *testing.T) {
 			began.Format("15:04:05.000"), remembered.Until.Format("15:04:05.000")))
 		require.EqualValues(t, 1, s.dials.Load())
 
-		_, err = d.DialContext(t.Context(), "tcp", "b:1")
-		require.Equal(t, error(errRefused), err, "another address")
-		_, err = d.DialContext(t.Context(), "unix", "a:1")
-		require.Equal(t, error(errRefused), err, "another network")
+		require.Equal(t, errRefused, try("b:1"), "another address")
+		_, err = s.DialContext(t.Context(), "unix", "a:1")
+		require.Equal(t, errRefused, err, "another network")
 		require.EqualValues(t, 3, s.dials.Load())
 
 		time.Sleep(pause)
-		_, err = d.DialContext(t.Context(), "tcp", "a:1")
-		require.Equal(t, error(errRefused), err)
-		_, err = d.DialContext(t.Context(), "tcp", "a:1")
-		require.ErrorAs(t, err, &remembered)
+		require.Equal(t, errRefused, try("a:1"))
+		require.ErrorAs(t, try("a:1"), &remembered)
 		require.Equal(t, began, remembered.Since, "since the first failure, not the last")
 		require.True(t, remembered.Until.After(began.Add(pause)))
 
 		s.down.Store(false)
 		time.Sleep(MaxPause)
 		for range 2 {
-			conn, err := d.DialContext(t.Context(), "tcp", "a:1")
-			require.NoError(t, err)
-			conn.Close()
+			require.NoError(t, try("a:1"))
 		}
 		s.down.Store(true)
-		_, err = d.DialContext(t.Context(), "tcp", "a:1")
-		require.Equal(t, error(errRefused), err, "a success ends the memory")
+		require.Equal(t, errRefused, try("a:1"), "a success ends the memory")
 	})
 }
 
 // After the pause one caller dials, and nobody waits for it.
 func TestOneCallerTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{delay: 10 * time.Millisecond}
-		s.down.Store(true)
-		d := New(s.dial)
-		d.DialContext(t.Context(), "tcp", "a:1")
+		s := newServer(10 * time.Millisecond)
+		s.try(t.Context(), "a:1")
 		time.Sleep(MaxPause)
 		s.down.Store(false)
 		done := make(chan error)
-		go func() {
-			_, err := d.DialContext(t.Context(), "tcp", "a:1")
-			done <- err
-		}()
+		go func() { done <- s.try(t.Context(), "a:1") }()
 		synctest.Wait()
 		for range 100 {
-			_, err := d.DialContext(t.Context(), "tcp", "a:1")
+			err := s.try(t.Context(), "a:1")
 			require.ErrorIs(t, err, syscall.ECONNREFUSED)
 			require.ErrorContains(t, err, ", and being dialled again)")
 		}
 		require.NoError(t, <-done)
 		require.EqualValues(t, 2, s.dials.Load())
-		_, err := d.DialContext(t.Context(), "tcp", "a:1")
-		require.NoError(t, err)
+		require.NoError(t, s.try(t.Context(), "a:1"))
 	})
 }
 
@@ -119,33 +121,30 @@ func TestOneCallerTries(t *testing.T) {
 // try is held against the address.
 func TestContextsAreTheCallersOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{delay: 10 * time.Millisecond}
-		d := New(s.dial)
+		s := newServer(10 * time.Millisecond)
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := d.DialContext(gone, "tcp", "a:1")
-		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, s.try(gone, "a:1"), context.Canceled)
 		require.Zero(t, s.dials.Load(), "nothing was dialled")
 
 		short := func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 			defer cancel()
-			_, err := d.DialContext(ctx, "tcp", "a:1")
-			return err
+			return s.try(ctx, "a:1")
 		}
+		s.down.Store(false)
 		for range 2 {
 			require.ErrorIs(t, short(), context.DeadlineExceeded)
 		}
 		require.EqualValues(t, 2, s.dials.Load())
 
 		s.down.Store(true)
-		d.DialContext(t.Context(), "tcp", "a:1")
+		s.try(t.Context(), "a:1")
 		time.Sleep(MaxPause)
 		for range 2 {
 			require.Equal(t, context.DeadlineExceeded, short(), "the next caller tries")
 		}
-		_, err = d.DialContext(gone, "tcp", "a:1")
-		require.Equal(t, context.Canceled, err, "before what is remembered")
+		require.Equal(t, context.Canceled, s.try(gone, "a:1"), "before what is remembered")
 	})
 }
 
@@ -190,26 +189,20 @@ func TestAPanicLeavesNobodyTrying(t *testing.T) {
 // 20 times a second, and used within a tenth of a second when it is back.
 func TestACrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{delay: time.Millisecond}
-		s.down.Store(true)
-		d := New(s.dial)
+		s := newServer(time.Millisecond)
 		var back atomic.Int64
 		var wg sync.WaitGroup
 		began := time.Now()
 		for range 200 {
 			wg.Go(func() {
-				for {
-					_, err := d.DialContext(t.Context(), "tcp", "a:1")
-					if err == nil {
-						back.Add(int64(time.Since(began)))
-						return
-					}
-					if !errors.Is(err, syscall.ECONNREFUSED) {
-						t.Error(err)
-						return
-					}
+				err := s.try(t.Context(), "a:1")
+				for ; errors.Is(err, syscall.ECONNREFUSED); err = s.try(t.Context(), "a:1") {
 					time.Sleep(5 * time.Millisecond)
 				}
+				if err != nil {
+					t.Error(err)
+				}
+				back.Add(int64(time.Since(began)))
 			})
 		}
 		time.Sleep(10 * time.Second)
@@ -223,14 +216,11 @@ func TestACrowd(t *testing.T) {
 }
 
 func TestMemoryIsBounded(t *testing.T) {
-	s := &server{}
-	s.down.Store(true)
-	d := New(s.dial)
+	s := newServer(0)
 	for i := range 10 * maxAddresses {
-		d.DialContext(t.Context(), "tcp", fmt.Sprint("a:", i))
-		require.LessOrEqual(t, len(d.failed), maxAddresses)
+		s.try(t.Context(), fmt.Sprint("a:", i))
+		require.LessOrEqual(t, len(s.failed), maxAddresses)
 	}
-	require.Len(t, d.failed, maxAddresses)
-	_, err := d.DialContext(t.Context(), "tcp", fmt.Sprint("a:", 10*maxAddresses-1))
-	require.ErrorAs(t, err, new(*Error), "the last one has its place")
+	require.Len(t, s.failed, maxAddresses)
+	require.ErrorAs(t, s.try(t.Context(), fmt.Sprint("a:", 10*maxAddresses-1)), new(*Error), "the last one has its place")
 }
