@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -41,22 +42,20 @@ func (*formBody) Close() error { return nil }
 // request has been counted.
 func BenchmarkMiddleware(b *testing.B) {
 	const visitors = 1000
-	one := counter.MustLimits("1000000000/d")
-	three := counter.MustLimits("1000000000/m, 1000000000/h, 1000000000/d")
-	ip, email := httplimit.IP(httplimit.ClientIP{}), httplimit.Email(httplimit.Form("email"))
+	const one, three = "1000000000/d", "1000000000/m, 1000000000/h, 1000000000/d"
 	for _, row := range []struct {
 		name     string
 		rules    []limiter.Rule
 		features []httplimit.Source
 		with     func(*httplimit.Config)
 	}{
-		{name: "handler alone"},
-		{name: "ip, one limit", rules: []limiter.Rule{{Kind: "ip", Limits: one}}, features: []httplimit.Source{ip}},
-		{name: "ip, one limit, no headers", rules: []limiter.Rule{{Kind: "ip", Limits: one}}, features: []httplimit.Source{ip}, with: func(c *httplimit.Config) { c.NoHeaders = true }},
-		{name: "ip, one limit, refund if 500", rules: []limiter.Rule{{Kind: "ip", Limits: one}}, features: []httplimit.Source{ip}, with: func(c *httplimit.Config) {
+		{"handler alone", nil, nil, nil},
+		{"ip, one limit", []limiter.Rule{by("ip", one)}, []httplimit.Source{byIP}, func(*httplimit.Config) {}},
+		{"ip, one limit, no headers", []limiter.Rule{by("ip", one)}, []httplimit.Source{byIP}, func(c *httplimit.Config) { c.NoHeaders = true }},
+		{"ip, one limit, refund if 500", []limiter.Rule{by("ip", one)}, []httplimit.Source{byIP}, func(c *httplimit.Config) {
 			c.RefundIf = func(status int) bool { return status == http.StatusInternalServerError }
 		}},
-		{name: "ip and email of a form, three limits each", rules: []limiter.Rule{{Kind: "ip", Limits: three}, {Kind: "email", Limits: three}}, features: []httplimit.Source{ip, email}},
+		{"ip and email of a form, three limits each", []limiter.Rule{by("ip", three), by("email", three)}, []httplimit.Source{byIP, byEmail}, func(*httplimit.Config) {}},
 	} {
 		b.Run(row.name, func(b *testing.B) {
 			var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -67,21 +66,12 @@ func BenchmarkMiddleware(b *testing.B) {
 				w.WriteHeader(http.StatusOK)
 				_, _ = io.WriteString(w, "welcome")
 			})
-			c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-			require.NoError(b, err)
+			var lim *limiter.Limiter
 			if row.rules != nil {
-				for i := range row.rules {
-					row.rules[i].Event = "signup"
-				}
-				lim, err := limiter.New(c, limiter.Config{Rules: row.rules})
-				require.NoError(b, err)
-				cfg := httplimit.Config{Limiter: lim, Event: "signup", Features: row.features}
-				if row.with != nil {
-					row.with(&cfg)
-				}
-				limit, err := httplimit.New(cfg)
-				require.NoError(b, err)
-				handler = limit(handler)
+				lim = newLimiterOn(b, memory.New(memory.Config{}), counter.Config{}, limiter.Config{Rules: row.rules})
+				cfg := httplimit.Config{Limiter: lim, Features: row.features}
+				row.with(&cfg)
+				handler = newLimit(b, cfg)(handler)
 			}
 			var addrs, forms []string
 			for i := range visitors {
@@ -120,7 +110,7 @@ func BenchmarkMiddleware(b *testing.B) {
 			var hits int64
 			for _, addr := range addrs {
 				feature := "ip:" + netip.MustParseAddrPort(addr).Addr().String()
-				count, err := c.Count(b.Context(), counter.Key{Event: "signup", Feature: feature}, one[0].Per)
+				count, err := lim.Counter().Count(b.Context(), counter.Key{Event: "signup", Feature: feature}, 24*time.Hour)
 				require.NoError(b, err)
 				hits += count.High
 			}

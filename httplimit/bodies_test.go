@@ -300,11 +300,8 @@ func TestBodyTimeout(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var gone error
-				c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-				require.NoError(t, err)
-				lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{by("ip", row.limits), skipped(by("email", "9/h"))}})
-				require.NoError(t, err)
-				_, err = lim.Allow(t.Context(), "signup", feature.New("ip", "192.0.2.1"))
+				lim := newLimiterOn(t, memory.New(memory.Config{}), counter.Config{}, limiter.Config{Rules: []limiter.Rule{by("ip", row.limits), skipped(by("email", "9/h"))}})
+				_, err := lim.Allow(t.Context(), "signup", feature.New("ip", "192.0.2.1"))
 				require.NoError(t, err)
 				local := httplimit.NewSource("ip", func(*http.Request) (string, error) { return "192.0.2.1", nil })
 				h := newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{local, byEmail}, BodyTimeout: row.timeout})(

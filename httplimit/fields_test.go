@@ -162,31 +162,6 @@ func TestRetryAfterIsWholeSecondsRoundedUp(t *testing.T) {
 	}
 }
 
-// An admission that leaves no room tells when the next place is free, not when the
-// window is empty: a client who heeds the field loses no place.
-func TestTheNextPlace(t *testing.T) {
-	c := newClock()
-	s := newSite(t, newLimit(t, httplimit.Config{
-		Limiter: newLimiter(t, c, by("ip", "3/h"), by("user", "4/d")), Features: []httplimit.Source{byIP, byUser},
-		Show: []string{"ip", "user"},
-	})(welcome))
-	for _, want := range []string{
-		`"3/h";r=2;t=3601, "4/d";r=3;t=86401`,
-		`"3/h";r=1;t=3601, "4/d";r=2;t=86401`,
-		`"3/h";r=0;t=1201, "4/d";r=1;t=86401`,
-	} {
-		got := s.get("User: 7")
-		require.Equal(t, 200, got.status)
-		require.Equal(t, want, got.header.Get("RateLimit"))
-		require.Empty(t, got.header.Values("Retry-After"))
-		c.Advance(20 * time.Minute)
-	}
-	c.Advance(time.Second)
-	got := s.get("User: 7")
-	require.Equal(t, 200, got.status)
-	require.Equal(t, `"3/h";r=0;t=1200, "4/d";r=0;t=82800`, got.header.Get("RateLimit"))
-}
-
 // Of several features of a kind the feature is shown for which the client
 // waits.
 func TestSeveralFeaturesOfAKind(t *testing.T) {

@@ -7,20 +7,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/backend/memory"
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/limitertest"
 )
 
 // localSite limits by address while the store fails, by a share of the limits.
 func localSite(t *testing.T, limits string, share float64, cfg httplimit.Config) *site {
-	here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew + limiter.DefaultDecideWithin})
-	require.NoError(t, err)
 	rule := by("ip", limits)
 	rule.OnFailure = limiter.FailLocal
-	cfg.Limiter = newLimiterOn(t, backend.FromDo(brokenStore{}.Do), counter.Config{}, limiter.Config{Rules: []limiter.Rule{rule}, Local: here, Share: share})
-	t.Cleanup(func() { _ = cfg.Limiter.Close(t.Context()) }) // nothing is carried
+	cfg.Limiter, _ = limitertest.NewOn(t, backend.FromDo(brokenStore{}.Do), limiter.Config{Rules: []limiter.Rule{rule}, Share: share})
 	cfg.Features = []httplimit.Source{byIP}
 	return newSite(t, newLimit(t, cfg)(welcome))
 }

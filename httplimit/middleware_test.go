@@ -167,6 +167,7 @@ func TestConfigIsCopied(t *testing.T) {
 	proxies[0] = netip.MustParsePrefix("127.0.0.0/8")
 	cfg.Features[1] = httplimit.NewSource("user", httplimit.Header("Other"))
 	cfg.Show[0] = "user"
+	require.NoError(t, cfg.Limiter.Replace(by("ip", "1/d"), by("user", "5/d"))) // fields are made again
 	s := newSite(t, limit(welcome))
 	got := s.get("User: 7", "X-Forwarded-For: 198.51.100.1")
 	require.Equal(t, 200, got.status)
