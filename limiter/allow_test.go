@@ -2,11 +2,8 @@ package limiter_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,8 +134,7 @@ func TestAllowN(t *testing.T) {
 		{1, false, false, 5},
 		{counter.MaxCount, false, true, 5},
 	} {
-		v, err := lim.AllowN(ctx, "signup", row.n, ip("192.0.2.1"), user("7"))
-		require.NoError(t, err)
+		v := allowN(t, lim, row.n, ip("192.0.2.1"), user("7"))
 		require.Equal(t, row.allowed, v.Allowed, "row %d", i)
 		require.Equal(t, row.never, v.RetryAfter == counter.Never, "row %d", i)
 		for _, feature := range []string{"ip:192.0.2.1", "user:7"} {
@@ -154,11 +150,9 @@ func TestPeek(t *testing.T) {
 	features := featuresOf(ip("192.0.2.1"), user("7"))
 	for call := range 4 {
 		before := counted(t, c, "user:7")
-		peeked, err := lim.Peek(ctx, "signup", 1, features...)
-		require.NoError(t, err)
+		peeked := peek(t, lim, 1, features...)
 		states := peeked.All()
-		again, err := lim.Peek(ctx, "signup", 1, features...)
-		require.NoError(t, err)
+		again := peek(t, lim, 1, features...)
 		require.Equal(t, states, again.All(), "call %d", call)
 		require.NoError(t, lim.Refund(ctx, &again))
 		require.Equal(t, before, counted(t, c, "user:7"))
@@ -169,13 +163,11 @@ func TestPeek(t *testing.T) {
 		require.Equal(t, v.RetryAfter, peeked.RetryAfter, "call %d", call)
 		require.Equal(t, call < 2, v.Allowed)
 	}
-	v, err := lim.Peek(ctx, "signup", 3, features...)
-	require.NoError(t, err)
+	v := peek(t, lim, 3, features...)
 	require.Equal(t, counter.Never, v.RetryAfter)
-	_, err = lim.Peek(ctx, "signup", -1, features...)
+	_, err := lim.Peek(ctx, "signup", -1, features...)
 	require.ErrorContains(t, err, "n is -1")
-	v, err = lim.Peek(ctx, "signup", 1, user("7"))
-	require.NoError(t, err)
+	v = peek(t, lim, 1, user("7"))
 	require.Equal(t, "ip", v.Missing)
 }
 
@@ -229,51 +221,4 @@ func TestTheZeroVerdictDenies(t *testing.T) {
 	require.Empty(t, v.Kind())
 	require.Empty(t, v.All())
 	require.NoError(t, onMemory(t, by("ip", "1/h")).Refund(ctx, &v))
-}
-
-// Racers for a few places of an address and fewer of a user: never one too many,
-// and none too few.
-func TestRacersAreAdmittedExactly(t *testing.T) {
-	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
-	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "30/h, 900/d"), by("user", "7/h")}})
-	var admitted, refunded atomic.Int64
-	var racers sync.WaitGroup
-	for racer := range 64 {
-		racers.Go(func() {
-			for i := range 20 {
-				v, err := lim.Allow(ctx, "signup", user(fmt.Sprint(racer%5)), ip("192.0.2.1"))
-				if err != nil {
-					t.Error(err)
-				}
-				if !v.Allowed {
-					continue
-				}
-				if i%3 == 0 {
-					same := v
-					if err := errors.Join(lim.Refund(ctx, &v), lim.Refund(ctx, &same)); err != nil {
-						t.Error(err)
-					}
-					refunded.Add(1)
-					continue
-				}
-				admitted.Add(1)
-			}
-		})
-	}
-	racers.Wait()
-	// The last to come in may have given its place back when nobody else was left.
-	for racer := range 5 {
-		for allow(t, lim, user(fmt.Sprint(racer)), ip("192.0.2.1")).Allowed {
-			admitted.Add(1)
-		}
-	}
-	require.EqualValues(t, 30, admitted.Load(), "%d refunded", refunded.Load())
-	require.EqualValues(t, 30, counted(t, c, "ip:192.0.2.1"))
-	var users int64
-	for i := range 5 {
-		n := counted(t, c, fmt.Sprint("user:", i))
-		require.LessOrEqual(t, n, int64(7))
-		users += n
-	}
-	require.EqualValues(t, 30, users)
 }

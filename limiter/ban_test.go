@@ -25,7 +25,7 @@ func banned(per time.Duration, r limiter.Rule) limiter.Rule { r.Ban = per; retur
 // them a call is admitted.
 func TestBan(t *testing.T) {
 	const racers, length = 20, 15 * time.Minute
-	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
 		clock := newClock()
 		lim, _ := withClock(t, store, clock, banned(length, by("ip", "2/m")), by("user", "900/h"))
 		home, ada := ip("192.0.2.1"), user("ada")
@@ -34,8 +34,7 @@ func TestBan(t *testing.T) {
 			require.Equal(t, []any{true, false, "ip", counter.MustLimits("2/m")[0], 1 - before}, []any{v.Allowed, v.Banned, v.Kind(), v.Limit, v.Remaining})
 		}
 		peek := func() limiter.Verdict {
-			v, err := lim.Peek(ctx, "signup", 1, home, ada)
-			require.NoError(t, err)
+			v := peek(t, lim, 1, home, ada)
 			return v
 		}
 		peeked := peek()
@@ -95,8 +94,7 @@ func TestBanBesideLimits(t *testing.T) {
 	clock := newClock()
 	lim, _ := withClock(t, memory.New(memory.Config{}), clock, banned(time.Minute, by("ip", "1/m, 3/h")), banned(time.Hour, by("user", "1/m")))
 	home, ada, bob := ip("192.0.2.1"), user("ada"), user("bob")
-	v, err := lim.AllowN(ctx, "signup", 2, home, ada)
-	require.NoError(t, err)
+	v := allowN(t, lim, 2, home, ada)
 	require.Equal(t, []any{false, false, counter.Never}, []any{v.Allowed, v.Banned, v.RetryAfter})
 	require.True(t, allow(t, lim, home, ada, bob).Allowed)
 	v = allow(t, lim, home, ada, bob)
@@ -140,20 +138,18 @@ func TestBanWhileTheStoreFails(t *testing.T) {
 			require.True(t, allow(t, lim, home).Allowed)
 			require.True(t, allow(t, lim, home).Banned)
 			now = now.Add(2 * time.Minute)
-			require.Equal(t, limiter.OutcomeBanned, func() limiter.Outcome { v := allow(t, lim, home); return v.Outcome() }())
+			require.Equal(t, limiter.OutcomeBanned, allow(t, lim, home).Outcome())
 			flaky.broken.Store(true)
-			v := allow(t, lim, home)
-			require.Equal(t, limiter.OutcomeBanned, v.Outcome(), "known for a second")
+			require.Equal(t, limiter.OutcomeBanned, allow(t, lim, home).Outcome(), "known for a second")
 			require.Equal(t, []limiter.Outcome{limiter.OutcomeAdmitted, limiter.OutcomeBanned, limiter.OutcomeBanned, limiter.OutcomeBanned},
 				[]limiter.Outcome{seen[0].Outcome, seen[1].Outcome, seen[2].Outcome, seen[3].Outcome})
 			require.Equal(t, "ip", seen[3].Kind)
 			now = now.Add(2 * time.Second)
-			v = allow(t, lim, home)
+			v := allow(t, lim, home)
 			require.Equal(t, want[0], v.Outcome())
 			require.Equal(t, policy == limiter.FailLocal, v.Banned)
 			now = now.Add(15 * time.Minute)
-			v = allow(t, lim, home)
-			require.Equal(t, want[1], v.Outcome(), "when the ban is over")
+			require.Equal(t, want[1], allow(t, lim, home).Outcome(), "when the ban is over")
 		})
 	}
 }
@@ -215,8 +211,7 @@ func TestBansWithoutTheStore(t *testing.T) {
 					time.Sleep(time.Hour)
 					v = allow(t, s.lim, ada)
 				case "after a denial": // of a call that can begin no ban
-					peeked, err := s.lim.Peek(ctx, "signup", 1, ada)
-					require.NoError(t, err)
+					peeked := peek(t, s.lim, 1, ada)
 					require.False(t, peeked.Allowed || peeked.Banned)
 					s.store.broken.Store(true)
 					v = allow(t, s.lim, ada)
@@ -235,8 +230,7 @@ func TestBansWithoutTheStore(t *testing.T) {
 						require.Len(t, v.All(), 1)
 						require.Equal(t, "user:ada", v.Key.Feature)
 					}
-					peeked, err := s.lim.Peek(ctx, "signup", 1, ada)
-					require.NoError(t, err)
+					peeked := peek(t, s.lim, 1, ada)
 					require.Equal(t, []any{false, true}, []any{peeked.Allowed, peeked.Banned})
 				}
 				require.True(t, allow(t, s.lim, user("bob")).Allowed)

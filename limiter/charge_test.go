@@ -24,30 +24,25 @@ func TestCharge(t *testing.T) {
 		Observe: func(d limiter.Decision) { seen = append(seen, d.Outcome) },
 	})
 	home, ada := ip("192.0.2.1"), user("ada")
-	v, err := lim.Charge(ctx, "signup", 4, home, ada)
-	require.NoError(t, err)
+	v := charge(t, lim, 4, home, ada)
 	require.True(t, v.Allowed)
 	require.EqualValues(t, 1, v.Remaining)
-	over, err := lim.Charge(ctx, "signup", 3, home, ada)
-	require.NoError(t, err)
+	over := charge(t, lim, 3, home, ada)
 	require.False(t, over.Allowed)
 	require.False(t, over.At().IsZero(), "counted")
 	require.Equal(t, "ip", over.Kind())
 	require.EqualValues(t, 7, counted(t, c, "ip:192.0.2.1"))
 	require.EqualValues(t, 7, counted(t, c, "user:ada"))
-	now, err := lim.Peek(ctx, "signup", 0, home, ada)
-	require.NoError(t, err)
+	now := peek(t, lim, 0, home, ada)
 	require.False(t, now.Allowed)
 	require.InDelta(t, over.RetryAfter, now.RetryAfter, float64(time.Second))
 	require.False(t, allow(t, lim, home, ada).Allowed)
 	require.NoError(t, lim.Refund(ctx, &over))
-	now, err = lim.Peek(ctx, "signup", 0, home, ada)
-	require.NoError(t, err)
+	now = peek(t, lim, 0, home, ada)
 	require.True(t, now.Allowed)
 	require.EqualValues(t, 1, now.Remaining)
 
-	missing, err := lim.Charge(ctx, "signup", 1, home)
-	require.NoError(t, err)
+	missing := charge(t, lim, 1, home)
 	require.Equal(t, "user", missing.Missing)
 	require.True(t, missing.At().IsZero(), "not counted")
 	require.Equal(t, []limiter.Outcome{limiter.OutcomeAdmitted, limiter.OutcomeOverLimit, limiter.OutcomeOverLimit, limiter.OutcomeMissing}, seen)
@@ -61,16 +56,13 @@ func TestChargeWhileTheStoreFails(t *testing.T) {
 	home := ip("192.0.2.1")
 	s.store.broken.Store(true)
 	for i, want := range outcomes(limiter.OutcomeLocalAdmitted, limiter.OutcomeLocalOverLimit, limiter.OutcomeLocalOverLimit) {
-		v, err := s.lim.Charge(ctx, "signup", 4, home)
-		require.NoError(t, err)
+		v := charge(t, s.lim, 4, home)
 		require.Equal(t, want, v.Outcome(), i)
 		require.False(t, v.At().IsZero())
 	}
 	s.store.broken.Store(false)
 	require.Eventually(t, func() bool { return counted(t, s.c, "ip:192.0.2.1") == 12 }, 10*time.Second, 10*time.Millisecond)
-	v, err := s.lim.Charge(ctx, "signup", 1, home)
-	require.NoError(t, err)
-	require.Equal(t, limiter.OutcomeOverLimit, v.Outcome())
+	require.Equal(t, limiter.OutcomeOverLimit, charge(t, s.lim, 1, home).Outcome())
 	require.EqualValues(t, 13, counted(t, s.c, "ip:192.0.2.1"))
 	require.EqualValues(t, 13, counted(t, s.here, "ip:192.0.2.1"), "mirrored")
 	require.NoError(t, s.lim.Close(ctx))
@@ -79,8 +71,7 @@ func TestChargeWhileTheStoreFails(t *testing.T) {
 		store := &flakyStore{Store: memory.New(memory.Config{})}
 		store.broken.Store(true)
 		lim := newLimiter(t, newCounter(t, struct{ backend.Atomic }{store}, counter.Config{}), limiter.Config{Rules: []limiter.Rule{onFailure(policy, by("ip", "5/h"))}})
-		v, err := lim.Charge(ctx, "signup", 1, home)
-		require.NoError(t, err)
+		v := charge(t, lim, 1, home)
 		require.Equal(t, want, v.Outcome())
 		require.True(t, v.At().IsZero())
 	}
@@ -89,13 +80,12 @@ func TestChargeWhileTheStoreFails(t *testing.T) {
 // A charge beyond the largest count is the caller's mistake, not a failure of the
 // store: no policy lets it through.
 func TestChargeBeyondMaxCount(t *testing.T) {
-	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
 		for _, policy := range []limiter.OnFailure{limiter.FailOpen, limiter.FailClosed} {
 			rule := onFailure(policy, by("user", "5/h"))
 			lim, c := withClock(t, store, newClock(), rule)
 			ada := user(policy.String())
-			_, err := lim.Charge(ctx, "signup", counter.MaxCount, ada)
-			require.NoError(t, err)
+			charge(t, lim, counter.MaxCount, ada)
 			v, err := lim.Charge(ctx, "signup", 1, ada)
 			require.ErrorIs(t, err, backend.ErrMaxCount)
 			require.NotErrorIs(t, err, counter.ErrStore)
@@ -109,7 +99,7 @@ func TestChargeBeyondMaxCount(t *testing.T) {
 
 // A Charge below zero gives back the newest hits of each feature, and observes nothing.
 func TestCredit(t *testing.T) {
-	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
 		clock, decisions := newClock(), 0
 		c, err := counter.New(store, counter.Config{Patience: patience, Now: clock.now})
 		require.NoError(t, err)
@@ -122,8 +112,7 @@ func TestCredit(t *testing.T) {
 		home, ada, mail := ip("192.0.2.1"), user("ada"), feature.Email("ada@example.org")
 		credit := func(n int64, features ...feature.Feature) limiter.Verdict {
 			t.Helper()
-			v, err := lim.Charge(ctx, "signup", n, features...)
-			require.NoError(t, err)
+			v := charge(t, lim, n, features...)
 			require.True(t, v.At().IsZero(), "a credit has no hits")
 			return v
 		}
@@ -131,8 +120,7 @@ func TestCredit(t *testing.T) {
 		require.True(t, v.Allowed)
 		require.EqualValues(t, 5, v.Remaining, "no count is below zero")
 
-		_, err = lim.Charge(ctx, "signup", 3, home, ada, mail)
-		require.NoError(t, err)
+		charge(t, lim, 3, home, ada, mail)
 		decisions = 0
 		clock.pass(5 * time.Second)
 		v = credit(-2, home, ada, mail)
@@ -141,8 +129,7 @@ func TestCredit(t *testing.T) {
 		require.EqualValues(t, 1, countedBy(t, lim, ada))
 		require.EqualValues(t, 1, countedBy(t, lim, mail), "the key that counts for the soft rule")
 
-		_, err = lim.Charge(ctx, "signup", 6, home, ada)
-		require.NoError(t, err)
+		charge(t, lim, 6, home, ada)
 		v = credit(-1, home, limiter.Times(ada, 4), limiter.Charged(ada))
 		require.False(t, v.Allowed, "6 of 5 are left")
 		require.Equal(t, counter.Limit{Max: 5, Per: time.Hour}, v.Limit)
@@ -166,20 +153,12 @@ func TestCredit(t *testing.T) {
 		require.Equal(t, 1, decisions, "of the second Charge")
 
 		require.False(t, allowN(t, lim, 9, ip("192.0.2.3"), ada).Allowed)
-		_, err = lim.Charge(ctx, "signup", 9, ip("192.0.2.3"), ada)
-		require.NoError(t, err)
+		charge(t, lim, 9, ip("192.0.2.3"), ada)
 		require.Equal(t, limiter.OutcomeBanned, allow(t, lim, ip("192.0.2.2"), ada).Outcome())
 		v = credit(-9, ip("192.0.2.2"), ada)
 		require.True(t, v.Banned, "a ban holds on")
 		require.Zero(t, countedBy(t, lim, ada))
 	})
-}
-
-func allowN(t *testing.T, lim *limiter.Limiter, n int64, features ...feature.Feature) limiter.Verdict {
-	t.Helper()
-	v, err := lim.AllowN(ctx, "signup", n, features...)
-	require.NoError(t, err)
-	return v
 }
 
 // countedBy is the count of the enforced key of a feature.
@@ -201,8 +180,7 @@ func TestCreditWakesWait(t *testing.T) {
 		waited <- err
 	}()
 	require.Eventually(t, func() bool { return lim.Stats().Waiting == 1 }, patience, time.Millisecond)
-	_, err := lim.Charge(ctx, "signup", -1, home)
-	require.NoError(t, err)
+	charge(t, lim, -1, home)
 	select {
 	case err := <-waited:
 		require.NoError(t, err)
@@ -226,8 +204,7 @@ func TestCreditWhileTheStoreFails(t *testing.T) {
 		require.Equal(t, limiter.Verdict{}, v)
 		s.store.broken.Store(false)
 		require.EqualValues(t, 3, counted(t, s.c, "ip:192.0.2.1"))
-		_, err = s.lim.Charge(ctx, "signup", -2, home)
-		require.NoError(t, err)
+		charge(t, s.lim, -2, home)
 		require.EqualValues(t, 1, counted(t, s.c, "ip:192.0.2.1"))
 		require.Equal(t, before, counted(t, s.here, "ip:192.0.2.1"))
 		require.NoError(t, s.lim.Close(ctx))

@@ -160,10 +160,9 @@ func TestNewcomersDoNotWaitForTheFlood(t *testing.T) {
 				allow(t, lim, user("ada"))
 			}
 			room.broken.Store(false)
-			v := allow(t, lim, user("ada"))
-			require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
+			require.Equal(t, limiter.OutcomeAdmitted, allow(t, lim, user("ada")).Outcome())
 			store.broken.Store(true)
-			v = allow(t, lim, user("ada"))
+			v := allow(t, lim, user("ada"))
 			require.Equal(t, want, v.Outcome(), "%d: %v", i, v.Degraded)
 			store.broken.Store(false)
 			time.Sleep(20 * time.Second)
@@ -180,7 +179,7 @@ func TestCloseDrains(t *testing.T) {
 		s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "5/h"))}})
 		s.store.broken.Store(true)
 		for i := range users {
-			require.Equal(t, limiter.OutcomeLocalAdmitted, func() limiter.Outcome { v := allow(t, s.lim, user(fmt.Sprint(i))); return v.Outcome() }())
+			require.Equal(t, limiter.OutcomeLocalAdmitted, allow(t, s.lim, user(fmt.Sprint(i))).Outcome())
 		}
 		time.Sleep(30 * time.Second)
 		s.store.broken.Store(false)

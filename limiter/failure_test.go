@@ -1,11 +1,6 @@
 package limiter_test
 
 import (
-	"context"
-	"net"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +9,6 @@ import (
 	"github.com/abacus-go/abacus/feature"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
@@ -106,57 +100,6 @@ func requireRetry(t testing.TB, v limiter.Verdict, what string) {
 	require.Less(t, v.RetryAfter, 1500*time.Millisecond, what)
 }
 
-// The loop of the package's documentation, on a memcached that refuses all
-// connections, in virtual time: each caller asks once a second or so, and
-// callers who began together do not come back together.
-func TestWhoSleepsRetryAfterAsksOnceASecond(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	nobody := listener.Addr().String()
-	require.NoError(t, listener.Close())
-	const callers, long = 20, 30 * time.Second
-	synctest.Test(t, func(t *testing.T) {
-		var dials atomic.Int64
-		store, err := memcache.New(memcache.Config{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			dials.Add(1)
-			return new(net.Dialer).DialContext(ctx, network, addr)
-		}}, nobody)
-		require.NoError(t, err)
-		defer func() { require.NoError(t, store.Close()) }()
-		var told atomic.Int64
-		lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{
-			Rules:   []limiter.Rule{by("ip", "5/h")},
-			Observe: func(limiter.Decision) { told.Add(1) },
-		})
-		var all sync.WaitGroup
-		firsts := make([]time.Duration, callers)
-		for i := range callers {
-			all.Go(func() {
-				began, asked := time.Now(), int64(1)
-				v, err := lim.Allow(ctx, "signup", ip("192.0.2.1"))
-				firsts[i] = v.RetryAfter
-				for err == nil && !v.Allowed && v.RetryAfter != counter.Never && time.Since(began) < long {
-					requireRetry(t, v, "refused")
-					time.Sleep(v.RetryAfter)
-					v, err = lim.Allow(ctx, "signup", ip("192.0.2.1"))
-					asked++
-				}
-				if err != nil || v.Allowed {
-					t.Error(v, err)
-				}
-				if most := int64(long/(500*time.Millisecond)) + 2; asked > most || asked < int64(long/(1500*time.Millisecond)) {
-					t.Errorf("asked %d times within %s, want at most %d", asked, long, most)
-				}
-			})
-		}
-		all.Wait()
-		t.Logf("%d decisions of %d callers within %s, %d connections tried", told.Load(), callers, long, dials.Load())
-		slices.Sort(firsts)
-		require.Greater(t, firsts[callers-1]-firsts[0], 300*time.Millisecond, "they come back together: %s", firsts)
-		require.Positive(t, dials.Load())
-	})
-}
-
 // A decision is there in time, whatever the store does.
 func TestDecideWithin(t *testing.T) {
 	const slow = 10 * time.Second
@@ -214,7 +157,7 @@ func TestDecideWithinIsNotForThisProcess(t *testing.T) {
 		}{farStore: newFarStore(time.Second)}
 		store.deaf = true
 		lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}, DecideWithin: time.Millisecond})
-		require.Equal(t, limiter.OutcomeAdmitted, func() limiter.Outcome { v := allow(t, lim, ip("192.0.2.1")); return v.Outcome() }())
+		require.Equal(t, limiter.OutcomeAdmitted, allow(t, lim, ip("192.0.2.1")).Outcome())
 	})
 }
 
@@ -235,9 +178,8 @@ func TestDecideWithinIsForAllFeatures(t *testing.T) {
 				onFailure(policy, by("ip", "5/h")), onFailure(policy, by("user", "5/h")), onFailure(policy, by("email", "5/h"))}})
 			features := featuresOf(ip("192.0.2.1"), user("ada"), feature.Email("ada@example.org"))
 			began := time.Now()
-			v := allow(t, lim, features[0])
-			require.Equal(t, limiter.OutcomeMissing, v.Outcome())
-			v = allow(t, lim, features...)
+			require.Equal(t, limiter.OutcomeMissing, allow(t, lim, features[0]).Outcome())
+			v := allow(t, lim, features...)
 			require.Equal(t, timeout, time.Since(began))
 			require.ErrorIs(t, v.Degraded, counter.ErrStore)
 			time.Sleep(time.Second)
@@ -256,14 +198,12 @@ func TestAnswersInTime(t *testing.T) {
 		c := farCounter(t, store)
 		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "2/h")}})
 		for _, want := range []limiter.Outcome{limiter.OutcomeAdmitted, limiter.OutcomeAdmitted, limiter.OutcomeOverLimit} {
-			v := allow(t, lim, ip("192.0.2.1"))
-			require.Equal(t, want, v.Outcome())
+			require.Equal(t, want, allow(t, lim, ip("192.0.2.1")).Outcome())
 		}
 		store.slow.Store(int64(2 * limiter.DefaultDecideWithin))
-		v := allow(t, lim, ip("192.0.2.2"))
-		require.Equal(t, limiter.OutcomeFailedClosed, v.Outcome())
+		require.Equal(t, limiter.OutcomeFailedClosed, allow(t, lim, ip("192.0.2.2")).Outcome())
 		store.slow.Store(int64(time.Millisecond))
-		v = allow(t, lim, ip("192.0.2.3"))
+		v := allow(t, lim, ip("192.0.2.3"))
 		require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
 		require.NoError(t, lim.Refund(ctx, &v))
 		require.Zero(t, counted(t, c, "ip:192.0.2.3"))

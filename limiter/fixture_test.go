@@ -90,9 +90,37 @@ func featuresOf(t ...feature.Feature) []feature.Feature { return t }
 // allow asks for a sign-up, which must not fail.
 func allow(t testing.TB, lim *limiter.Limiter, features ...feature.Feature) limiter.Verdict {
 	t.Helper()
-	v, err := lim.Allow(ctx, "signup", features...)
-	require.NoError(t, err)
-	return v
+	return must(t)(lim.Allow(ctx, "signup", features...))
+}
+
+// allowN, allowOpen, charge and peek are calls for n sign-ups, which must not fail.
+func allowN(t testing.TB, lim *limiter.Limiter, n int64, features ...feature.Feature) limiter.Verdict {
+	t.Helper()
+	return must(t)(lim.AllowN(ctx, "signup", n, features...))
+}
+
+func allowOpen(t testing.TB, lim *limiter.Limiter, n int64, features ...feature.Feature) limiter.Verdict {
+	t.Helper()
+	return must(t)(lim.AllowOpen(ctx, "signup", n, features...))
+}
+
+func charge(t testing.TB, lim *limiter.Limiter, n int64, features ...feature.Feature) limiter.Verdict {
+	t.Helper()
+	return must(t)(lim.Charge(ctx, "signup", n, features...))
+}
+
+func peek(t testing.TB, lim *limiter.Limiter, n int64, features ...feature.Feature) limiter.Verdict {
+	t.Helper()
+	return must(t)(lim.Peek(ctx, "signup", n, features...))
+}
+
+// must returns a function that returns the Verdict of a call that has not failed.
+func must(t testing.TB) func(limiter.Verdict, error) limiter.Verdict {
+	return func(v limiter.Verdict, err error) limiter.Verdict {
+		t.Helper()
+		require.NoError(t, err)
+		return v
+	}
 }
 
 // counted is the count of a key in c.

@@ -1,180 +1,112 @@
 package limiter_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net"
-	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/backend/memory"
-	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
-	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// searchable is a store, and a search for a text among its names and values.
-type searchable struct {
-	store backend.Store
-	holds func(text string) bool
-}
-
-// stores are an empty store of each kind.
-func stores(t *testing.T) map[string]searchable {
-	here := memory.New(memory.Config{})
-	addr := servertest.Redis(t)
-	client := goredis.NewClient(&goredis.Options{Addr: addr})
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	onRedis, err := redis.Open("redis://"+addr, redis.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, onRedis.Close()) })
-	addr = servertest.Memcached(t)
-	onMemcached, err := memcache.New(memcache.Config{}, addr)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, onMemcached.Close()) })
-	return map[string]searchable{
-		"memory": {here, func(text string) bool {
-			var b strings.Builder
-			require.NoError(t, here.Snapshot(&b))
-			return strings.Contains(b.String(), text)
-		}},
-		"Redis": {onRedis, func(text string) bool {
-			names, err := client.Keys(ctx, "*").Result()
-			require.NoError(t, err)
-			return strings.Contains(strings.Join(names, "\n"), text)
-		}},
-		"memcached": {onMemcached, func(text string) bool {
-			return strings.Contains(metadump(t, addr), text)
-		}},
-	}
-}
-
-// metadump returns the names of a memcached's items.
-func metadump(t *testing.T, addr string) string {
-	conn, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-	_, err = fmt.Fprint(conn, "lru_crawler metadump all\r\n")
-	require.NoError(t, err)
-	var names strings.Builder
-	for lines := bufio.NewScanner(conn); lines.Scan() && lines.Text() != "END"; {
-		name, err := url.PathUnescape(lines.Text())
-		require.NoError(t, err)
-		fmt.Fprintln(&names, name)
-	}
-	return names.String()
-}
-
 // Support lets a customer in again, however the address is typed, and nobody
 // else.
 func TestForget(t *testing.T) {
-	for name, s := range stores(t) {
-		t.Run(name, func(t *testing.T) {
-			c := newCounter(t, s.store, counter.Config{})
-			lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{
-				ifMissing(limiter.MissingSkip, by("ip", "9/h")), ifMissing(limiter.MissingSkip, by("email", "2/h, 1000/d")),
-			}})
-			for range 2 {
-				require.True(t, allow(t, lim, ip("2001:db8::1"), feature.Email("ada@example.org")).Allowed)
-				require.True(t, allow(t, lim, feature.Email("bob@example.org")).Allowed)
-			}
-			require.False(t, allow(t, lim, ip("2001:db8::2"), feature.Email("ada@example.org")).Allowed)
-			require.False(t, allow(t, lim, feature.Email("ada@example.org")).Allowed, "a known denial")
-
-			require.NoError(t, lim.Forget(ctx, "signup", feature.Email(" Ada@Example.ORG"), user("7"), feature.Email("")))
-			require.EqualValues(t, 2, counted(t, c, "ip:2001:db8::/64"))
-			require.EqualValues(t, 2, counted(t, c, "email:bob@example.org"))
-			require.Zero(t, counted(t, c, "email:ada@example.org"))
-			v := allow(t, lim, ip("2001:db8::2"), feature.Email("ada@example.org"))
-			require.True(t, v.Allowed)
-			require.False(t, allow(t, lim, feature.Email("bob@example.org")).Allowed)
-
-			require.NoError(t, lim.Forget(ctx, "signup", ip("2001:db8::ffff"), feature.Email("bob@example.org")))
-			require.Zero(t, counted(t, c, "ip:2001:db8::/64"))
+	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
+		c := newCounter(t, store, counter.Config{})
+		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{
+			ifMissing(limiter.MissingSkip, by("ip", "9/h")), ifMissing(limiter.MissingSkip, by("email", "2/h, 1000/d")),
+		}})
+		for range 2 {
+			require.True(t, allow(t, lim, ip("2001:db8::1"), feature.Email("ada@example.org")).Allowed)
 			require.True(t, allow(t, lim, feature.Email("bob@example.org")).Allowed)
-		})
-	}
+		}
+		require.False(t, allow(t, lim, ip("2001:db8::2"), feature.Email("ada@example.org")).Allowed)
+		require.False(t, allow(t, lim, feature.Email("ada@example.org")).Allowed, "a known denial")
+
+		require.NoError(t, lim.Forget(ctx, "signup", feature.Email(" Ada@Example.ORG"), user("7"), feature.Email("")))
+		require.EqualValues(t, 2, counted(t, c, "ip:2001:db8::/64"))
+		require.EqualValues(t, 2, counted(t, c, "email:bob@example.org"))
+		require.Zero(t, counted(t, c, "email:ada@example.org"))
+		require.True(t, allow(t, lim, ip("2001:db8::2"), feature.Email("ada@example.org")).Allowed)
+		require.False(t, allow(t, lim, feature.Email("bob@example.org")).Allowed)
+
+		require.NoError(t, lim.Forget(ctx, "signup", ip("2001:db8::ffff"), feature.Email("bob@example.org")))
+		require.Zero(t, counted(t, c, "ip:2001:db8::/64"))
+		require.True(t, allow(t, lim, feature.Email("bob@example.org")).Allowed)
+	})
 }
 
 // Afterwards the store has nothing with the text of the feature, and keeps what
 // it counts of others.
 func TestErase(t *testing.T) {
-	for name, s := range stores(t) {
-		t.Run(name, func(t *testing.T) {
-			c := newCounter(t, s.store, counter.Config{})
-			mail := limiter.Rule{Event: "mail", Kind: "email", Limits: counter.MustLimits("9/d")}
-			lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("email", "2/h"), mail}})
-			ada, bob := feature.Email("ada@example.org"), feature.Email("bob@example.org")
-			var verdicts []limiter.Verdict
-			for _, event := range []string{"signup", "mail"} {
-				for range 4 {
-					v, err := lim.Allow(ctx, event, ada)
-					require.NoError(t, err)
-					verdicts = append(verdicts, v)
-					_, err = lim.Allow(ctx, event, bob)
-					require.NoError(t, err)
-				}
+	onStores(t, func(t *testing.T, store backend.Store, in stored) {
+		c := newCounter(t, store, counter.Config{})
+		mail := limiter.Rule{Event: "mail", Kind: "email", Limits: counter.MustLimits("9/d")}
+		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("email", "2/h"), mail}})
+		ada, bob := feature.Email("ada@example.org"), feature.Email("bob@example.org")
+		var verdicts []limiter.Verdict
+		for _, event := range []string{"signup", "mail"} {
+			for range 4 {
+				v, err := lim.Allow(ctx, event, ada)
+				require.NoError(t, err)
+				verdicts = append(verdicts, v)
+				_, err = lim.Allow(ctx, event, bob)
+				require.NoError(t, err)
 			}
-			require.False(t, verdicts[3].Allowed)
-			require.NoError(t, lim.Refund(ctx, &verdicts[0]))
-			require.NoError(t, lim.Forget(ctx, "mail", ada))
-			require.NoError(t, c.AddAt(ctx, counter.Key{Event: "mail", Feature: "email:ada@example.org"}, 1, time.Now().Add(-20*time.Hour)))
-			require.True(t, s.holds("ada@"))
-			require.NoError(t, lim.Erase(ctx, feature.Email("ADA@example.org")))
-			require.False(t, s.holds("ada@"))
-			require.True(t, s.holds("bob@"))
-			require.EqualValues(t, 2, counted(t, c, "email:bob@example.org"))
-			require.NoError(t, lim.Refund(ctx, &verdicts[1]))
-			require.False(t, s.holds("ada@"))
-			require.True(t, allow(t, lim, ada).Allowed)
-		})
-	}
+		}
+		require.False(t, verdicts[3].Allowed)
+		require.NoError(t, lim.Refund(ctx, &verdicts[0]))
+		require.NoError(t, lim.Forget(ctx, "mail", ada))
+		require.NoError(t, c.AddAt(ctx, counter.Key{Event: "mail", Feature: "email:ada@example.org"}, 1, time.Now().Add(-20*time.Hour)))
+		require.True(t, in.holds("ada@"))
+		require.NoError(t, lim.Erase(ctx, feature.Email("ADA@example.org")))
+		require.False(t, in.holds("ada@"))
+		require.True(t, in.holds("bob@"))
+		require.EqualValues(t, 2, counted(t, c, "email:bob@example.org"))
+		require.NoError(t, lim.Refund(ctx, &verdicts[1]))
+		require.False(t, in.holds("ada@"))
+		require.True(t, allow(t, lim, ada).Allowed)
+	})
 }
 
 // An Erase leaves nothing of the bans whose length a Replace has changed.
 func TestEraseAfterAChangedBan(t *testing.T) {
-	for name, s := range stores(t) {
-		t.Run(name, func(t *testing.T) {
-			banning := func(ban time.Duration) limiter.Rule {
-				rule := by("email", "1/h")
-				rule.Ban = ban
-				return rule
-			}
-			lim := newLimiter(t, newCounter(t, s.store, counter.Config{Patience: patience}), limiter.Config{
-				Rules:        []limiter.Rule{banning(24 * time.Hour)},
-				DecideWithin: -1, // a call without an answer begins no ban, and may be under way during the Erase
-			})
-			ada := feature.Email("ada@example.org")
-			var others []limiter.Rule
-			for _, ban := range []time.Duration{24 * time.Hour, 48 * time.Hour, 0} {
-				other := banning(0)
-				other.Event = fmt.Sprint("new with ", ban)
-				require.NoError(t, lim.Replace(append(others, banning(ban), other)...))
-				others = append(others, other)
-				for range 2 {
-					allow(t, lim, ada)
-				}
-			}
-			require.True(t, s.holds(":ban:"))
-			require.NoError(t, lim.Erase(ctx, ada))
-			require.False(t, s.holds("ada@"))
+	onStores(t, func(t *testing.T, store backend.Store, in stored) {
+		banning := func(ban time.Duration) limiter.Rule {
+			rule := by("email", "1/h")
+			rule.Ban = ban
+			return rule
+		}
+		lim := newLimiter(t, newCounter(t, store, counter.Config{Patience: patience}), limiter.Config{
+			Rules:        []limiter.Rule{banning(24 * time.Hour)},
+			DecideWithin: -1, // a call without an answer begins no ban, and may be under way during the Erase
 		})
-	}
+		ada := feature.Email("ada@example.org")
+		var others []limiter.Rule
+		for _, ban := range []time.Duration{24 * time.Hour, 48 * time.Hour, 0} {
+			other := banning(0)
+			other.Event = fmt.Sprint("new with ", ban)
+			require.NoError(t, lim.Replace(append(others, banning(ban), other)...))
+			others = append(others, other)
+			for range 2 {
+				allow(t, lim, ada)
+			}
+		}
+		require.True(t, in.holds(":ban:"))
+		require.NoError(t, lim.Erase(ctx, ada))
+		require.False(t, in.holds("ada@"))
+	})
 }
 
 // A wrong name is an error before anything happens, and names what there is.
@@ -314,8 +246,7 @@ func TestForgetWhileTheStoreFails(t *testing.T) {
 			fill := func() {
 				store.store.broken.Store(true)
 				for _, want := range outcomes(7, 7, 7, 6) {
-					v := allow(t, lim, ada)
-					require.Equal(t, want, v.Outcome())
+					require.Equal(t, want, allow(t, lim, ada).Outcome())
 				}
 				require.EqualValues(t, 3, lim.Stats().Pending)
 			}
@@ -345,52 +276,49 @@ func TestForgetWhileTheStoreFails(t *testing.T) {
 			require.Zero(t, lim.Stats().Additions)
 			require.Zero(t, counted(t, c, "user:ada"))
 			require.Zero(t, counted(t, here, "user:ada"))
-			v := allow(t, lim, ada)
-			require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
+			require.Equal(t, limiter.OutcomeAdmitted, allow(t, lim, ada).Outcome())
 		})
 	}
 }
 
 // Usage tells the counts, the room and the course of a day, and counts nothing.
 func TestUsage(t *testing.T) {
-	for name, s := range stores(t) {
-		t.Run(name, func(t *testing.T) {
-			c := newCounter(t, s.store, counter.Config{})
-			lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "9/h"), by("email", "2/h, 10/d")}})
-			ada := feature.Email("ada@example.org")
-			require.NoError(t, c.AddAt(ctx, key("email:ada@example.org"), 4, time.Now().Add(-5*time.Hour)))
-			for i := range 3 {
-				require.Equal(t, i < 2, allow(t, lim, ip("192.0.2.1"), ada).Allowed)
+	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
+		c := newCounter(t, store, counter.Config{})
+		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "9/h"), by("email", "2/h, 10/d")}})
+		ada := feature.Email("ada@example.org")
+		require.NoError(t, c.AddAt(ctx, key("email:ada@example.org"), 4, time.Now().Add(-5*time.Hour)))
+		for i := range 3 {
+			require.Equal(t, i < 2, allow(t, lim, ip("192.0.2.1"), ada).Allowed)
+		}
+		for range 2 {
+			usage, err := lim.Usage(ctx, "signup", ada, feature.Email("Ada@example.org"), ip("192.0.2.1"))
+			require.NoError(t, err)
+			require.Len(t, usage, 2)
+			require.Equal(t, "ip", usage[0].Kind)
+			u := usage[1]
+			require.Equal(t, key("email:ada@example.org"), u.Key)
+			require.Len(t, u.Limits, 2)
+			hour, day := u.Limits[0], u.Limits[1]
+			require.Equal(t, counter.Limit{Max: 2, Per: time.Hour}, hour.Limit)
+			require.Equal(t, counter.Count{Low: 2, High: 2}, hour.Count)
+			require.Zero(t, hour.Remaining)
+			require.Greater(t, hour.RetryAfter, 59*time.Minute)
+			require.Equal(t, counter.Count{Low: 6, High: 6}, day.Count)
+			require.EqualValues(t, 4, day.Remaining)
+			require.Zero(t, day.RetryAfter)
+			require.Equal(t, 24*time.Hour, u.Window)
+			require.Equal(t, day.Count, u.Total)
+			require.Equal(t, time.Hour, u.Width)
+			require.Len(t, u.Series, 24)
+			var total int64
+			for _, p := range u.Series {
+				total += p.Count
 			}
-			for range 2 {
-				usage, err := lim.Usage(ctx, "signup", ada, feature.Email("Ada@example.org"), ip("192.0.2.1"))
-				require.NoError(t, err)
-				require.Len(t, usage, 2)
-				require.Equal(t, "ip", usage[0].Kind)
-				u := usage[1]
-				require.Equal(t, key("email:ada@example.org"), u.Key)
-				require.Len(t, u.Limits, 2)
-				hour, day := u.Limits[0], u.Limits[1]
-				require.Equal(t, counter.Limit{Max: 2, Per: time.Hour}, hour.Limit)
-				require.Equal(t, counter.Count{Low: 2, High: 2}, hour.Count)
-				require.Zero(t, hour.Remaining)
-				require.Greater(t, hour.RetryAfter, 59*time.Minute)
-				require.Equal(t, counter.Count{Low: 6, High: 6}, day.Count)
-				require.EqualValues(t, 4, day.Remaining)
-				require.Zero(t, day.RetryAfter)
-				require.Equal(t, 24*time.Hour, u.Window)
-				require.Equal(t, day.Count, u.Total)
-				require.Equal(t, time.Hour, u.Width)
-				require.Len(t, u.Series, 24)
-				var total int64
-				for _, p := range u.Series {
-					total += p.Count
-				}
-				require.EqualValues(t, 6, total)
-				require.Positive(t, u.Series[23].Count+u.Series[22].Count)
-			}
-		})
-	}
+			require.EqualValues(t, 6, total)
+			require.Positive(t, u.Series[23].Count+u.Series[22].Count)
+		}
+	})
 }
 
 // Every ladder gives at most 100 points, which end now.

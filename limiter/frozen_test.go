@@ -41,8 +41,7 @@ func TestFrozenServer(t *testing.T) {
 			}
 			lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}})
 			before := runtime.NumGoroutine()
-			v := allow(t, lim, ip("192.0.2.1"))
-			require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
+			require.Equal(t, limiter.OutcomeAdmitted, allow(t, lim, ip("192.0.2.1")).Outcome())
 			w.server.Pause()
 			took := make([]time.Duration, callers)
 			var all sync.WaitGroup

@@ -52,12 +52,12 @@ func TestLadderOfARule(t *testing.T) {
 func TestALoneRuleIsGone(t *testing.T) {
 	for limits, most := range map[string]time.Duration{"5/m": 3 * time.Minute, "2/s": 10 * time.Second} {
 		t.Run(limits, func(t *testing.T) {
-			onStores(t, func(t *testing.T, store backend.Store, lives func() map[string]time.Duration) {
+			onStores(t, func(t *testing.T, store backend.Store, in stored) {
 				c, err := counter.New(store, counter.Config{Patience: patience})
 				require.NoError(t, err)
 				lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", limits)}, DecideWithin: patience})
 				require.True(t, allow(t, lim, ip("192.0.2.1")).Allowed)
-				found := lives()
+				found := in.lives()
 				require.NotEmpty(t, found)
 				for name, life := range found {
 					require.Positive(t, life, name)
@@ -71,7 +71,7 @@ func TestALoneRuleIsGone(t *testing.T) {
 // Rules with ladders of their own are judged together, refunded together, and
 // counted locally each on its ladder.
 func TestRulesOfSeveralLadders(t *testing.T) {
-	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
 		clock := newClock()
 		lim, _ := withClock(t, store, clock, by("ip", "3/15s"), by("user", "4/h"))
 		home, ada := ip("192.0.2.1"), user("ada")
@@ -97,7 +97,7 @@ func TestRulesOfSeveralLadders(t *testing.T) {
 // A rule that gets another ladder keeps its counts by Former: three of five were
 // used on the former ladder, which also judges what is counted from now on.
 func TestFormerLadderOfARule(t *testing.T) {
-	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
 		clock, home := newClock(), ip("192.0.2.1")
 		before, _ := withClock(t, store, clock, by("ip", "5/h"))
 		for range 3 {

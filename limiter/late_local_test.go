@@ -160,8 +160,7 @@ func TestALateChargeIsNotJudged(t *testing.T) {
 		s.take.Store(int64(100 * time.Millisecond))
 		done := make(chan limiter.Verdict)
 		go func() {
-			v, err := lim.Charge(ctx, "signup", 3, home)
-			require.NoError(t, err)
+			v := charge(t, lim, 3, home)
 			done <- v
 		}()
 		synctest.Wait()
@@ -207,8 +206,7 @@ func TestACarryWithoutAnAnswerIsNotRepeatedBlindly(t *testing.T) {
 		c := newCounter(t, struct{ backend.Atomic }{store}, counter.Config{})
 		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "30/h"))}, Local: localCounter(t)})
 		store.deaf.Store(true)
-		v := allow(t, lim, ip("192.0.2.1"))
-		require.Equal(t, limiter.OutcomeLocalAdmitted, v.Outcome())
+		require.Equal(t, limiter.OutcomeLocalAdmitted, allow(t, lim, ip("192.0.2.1")).Outcome())
 		time.Sleep(30 * time.Second)
 		require.EqualValues(t, 1, lim.Stats().Pending)
 		store.deaf.Store(false)

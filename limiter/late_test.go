@@ -2,14 +2,11 @@ package limiter_test
 
 import (
 	"context"
-	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
@@ -90,28 +87,6 @@ func TestLateAdmissions(t *testing.T) {
 	}
 }
 
-// contextStore is a farStore that keeps the context of the last step.
-type contextStore struct {
-	*farStore
-	last context.Context
-}
-
-func (s *contextStore) Take(ctx context.Context, t *backend.TakeRequest) error {
-	s.last = ctx
-	return s.farStore.Take(ctx, t)
-}
-
-// The deadline of a decision is over with the decision, and holds on to nothing.
-func TestContextsAreReleased(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &contextStore{farStore: newFarStore(time.Millisecond)}
-		lim := newLimiter(t, farCounter(t, store), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}, DecideWithin: time.Minute})
-		allow(t, lim, ip("192.0.2.1"))
-		synctest.Wait()
-		require.ErrorIs(t, store.last.Err(), context.Canceled)
-	})
-}
-
 // However short the time: a deadline of the limiter is never the caller's
 // error.
 func TestShortDecideWithin(t *testing.T) {
@@ -130,81 +105,4 @@ func TestShortDecideWithin(t *testing.T) {
 		}
 		callers.Wait()
 	}
-}
-
-// Some servers, fasthttp among them, use a request's context for the next request
-// once the handler has returned.
-func TestAnAnsweredCallLeavesItsContextAlone(t *testing.T) {
-	for _, slow := range []time.Duration{time.Millisecond, 200 * time.Millisecond} { // answered in time, and after the caller has gone
-		synctest.Test(t, func(t *testing.T) {
-			store := valueStore{newFarStore(slow), new(atomic.Int64)}
-			store.deaf = true
-			lim := newLimiter(t, farCounter(t, store), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}, DecideWithin: 50 * time.Millisecond})
-			caller, cancel := context.WithCancel(ctx)
-			defer cancel()
-			request := &reusedContext{Context: caller}
-			_, err := lim.Allow(request, "signup", ip("192.0.2.1"))
-			request.answered.Store(true)
-			require.NoError(t, err)
-			time.Sleep(time.Second)
-			require.True(t, request.asked.Load())
-			require.False(t, request.late.Load(), "used after the answer")
-			if slow > 50*time.Millisecond {
-				require.GreaterOrEqual(t, store.asked.Load(), int64(2), "the Take and its Refund")
-			}
-		})
-	}
-}
-
-// valueStore asks for a value when its answer has come, as clients that trace calls
-// do.
-type valueStore struct {
-	*farStore
-	asked *atomic.Int64
-}
-
-func (s valueStore) Take(ctx context.Context, t *backend.TakeRequest) error {
-	err := s.farStore.Take(ctx, t)
-	s.ask(ctx)
-	return err
-}
-
-func (s valueStore) Do(ctx context.Context, r *backend.Request) error {
-	err := s.farStore.Do(ctx, r)
-	s.ask(ctx)
-	return err
-}
-
-func (s valueStore) ask(ctx context.Context) {
-	ctx.Value("span")
-	s.asked.Add(1)
-}
-
-type reusedContext struct {
-	context.Context
-	answered, asked, late atomic.Bool
-}
-
-// use takes a moment, in which a caller that does not wait for it goes on.
-func (c *reusedContext) use() {
-	for range 100 {
-		runtime.Gosched()
-	}
-	c.asked.Store(true)
-	c.late.CompareAndSwap(false, c.answered.Load())
-}
-
-func (c *reusedContext) Value(key any) any {
-	c.use()
-	return c.Context.Value(key)
-}
-
-func (c *reusedContext) Done() <-chan struct{} {
-	c.use()
-	return c.Context.Done()
-}
-
-func (c *reusedContext) Err() error {
-	c.use()
-	return c.Context.Err()
 }

@@ -25,7 +25,7 @@ func remains(t testing.TB, lim *limiter.Limiter, want int64, f feature.Feature) 
 // A feature may have hits of its own, of any number: in a call of one, of many, in a
 // charge, and in a refund.
 func TestTimes(t *testing.T) {
-	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
 		clock := newClock()
 		fresh := func() *limiter.Limiter { // remembers no denial
 			lim, _ := withClock(t, store, clock, by("ip", "20/h"), ifMissing(limiter.MissingSkip, by("user", "20/h")), ifMissing(limiter.MissingSkip, by("model", "20/h")))
@@ -43,14 +43,12 @@ func TestTimes(t *testing.T) {
 		v := allow(t, lim, three...)
 		require.True(t, v.Allowed)
 		left(19, 15, 20)
-		many, err := lim.AllowN(ctx, "signup", 2, three...)
-		require.NoError(t, err)
+		many := allowN(t, lim, 2, three...)
 		require.True(t, many.Allowed)
 		left(17, 10, 20)
 		require.NoError(t, lim.Refund(ctx, &v))
 		left(18, 15, 20)
-		charged, err := lim.Charge(ctx, "signup", 1, home, limiter.Times(model, 21))
-		require.NoError(t, err)
+		charged := charge(t, lim, 1, home, limiter.Times(model, 21))
 		require.False(t, charged.Allowed)
 		left(17, 15, 0)
 
@@ -62,10 +60,8 @@ func TestTimes(t *testing.T) {
 		left(17, 15, 0)
 		require.NoError(t, before.Refund(ctx, &charged))
 		lim = fresh()
-		v, err = lim.Peek(ctx, "signup", 1, home, limiter.Times(ada, 16))
-		require.NoError(t, err)
-		require.False(t, v.Allowed)
-		v, err = lim.WaitN(ctx, "signup", 1, home, limiter.Times(ada, 15))
+		require.False(t, peek(t, lim, 1, home, limiter.Times(ada, 16)).Allowed)
+		v, err := lim.WaitN(ctx, "signup", 1, home, limiter.Times(ada, 15))
 		require.NoError(t, err)
 		require.True(t, v.Allowed)
 		left(17, 0, 20)
@@ -88,12 +84,11 @@ func TestTimesZeroAlone(t *testing.T) {
 		require.NoError(t, lim.Refund(ctx, &v))
 	}
 	require.Len(t, seen, 3)
-	_, err := lim.Charge(ctx, "signup", 3, user("ada"))
-	require.NoError(t, err)
+	charge(t, lim, 3, user("ada"))
 	v := allow(t, lim, limiter.Times(user("ada"), 0))
 	require.Equal(t, limiter.OutcomeOverLimit, v.Outcome(), "no ban")
 	require.Positive(t, v.RetryAfter)
-	_, err = lim.Wait(loaned(t), "signup", limiter.Times(user("ada"), 0))
+	_, err := lim.Wait(loaned(t), "signup", limiter.Times(user("ada"), 0))
 	require.ErrorIs(t, err, limiter.ErrWaitTooLong)
 	require.Equal(t, limiter.OutcomeBanned, allow(t, lim, user("ada")).Outcome(), "a call with hits begins the ban")
 	require.Equal(t, limiter.OutcomeBanned, allow(t, lim, limiter.Times(user("ada"), 0)).Outcome())
@@ -107,9 +102,7 @@ func TestTimesZeroInACharge(t *testing.T) {
 	ada := user("ada")
 	charge := func(f feature.Feature, want limiter.Outcome) {
 		t.Helper()
-		v, err := lim.Charge(ctx, "signup", 1, f)
-		require.NoError(t, err)
-		require.Equal(t, want, v.Outcome())
+		require.Equal(t, want, charge(t, lim, 1, f).Outcome())
 	}
 	for range 3 {
 		charge(limiter.Times(ada, 0), limiter.OutcomeAdmitted)
@@ -195,8 +188,7 @@ func TestTimesWhileTheStoreFails(t *testing.T) {
 	require.Equal(t, limiter.OutcomeLocalOverLimit, allow(t, s.lim, home, ada).Outcome())
 	require.NoError(t, s.lim.Refund(ctx, &v))
 	here(4, 0)
-	v = allow(t, s.lim, home, limiter.Times(ada, 2))
-	require.Equal(t, limiter.OutcomeLocalAdmitted, v.Outcome())
+	require.Equal(t, limiter.OutcomeLocalAdmitted, allow(t, s.lim, home, limiter.Times(ada, 2)).Outcome())
 	charged := allow(t, s.lim, limiter.Charged(home), ada)
 	require.Equal(t, limiter.OutcomeLocalAdmitted, charged.Outcome(), "over, and charged")
 	here(12, 2)
@@ -210,8 +202,7 @@ func TestTimesWhileTheStoreFails(t *testing.T) {
 func TestTimesOfOpenHits(t *testing.T) {
 	lim := onMemory(t, by("ip", "9/h"), by("user", "4/h"))
 	home, ada := ip("192.0.2.1"), user("ada")
-	v, err := lim.AllowOpen(ctx, "signup", 1, home, limiter.Times(ada, 3))
-	require.NoError(t, err)
+	v := allowOpen(t, lim, 1, home, limiter.Times(ada, 3))
 	require.Less(t, allow(t, lim, home, limiter.Times(ada, 2)).RetryAfter, time.Minute, "open hits may yet go")
 	require.NoError(t, lim.Refund(ctx, &v))
 	remains(t, lim, 9, home)
@@ -222,7 +213,7 @@ func TestTimesOfOpenHits(t *testing.T) {
 // A charged feature counts over its limit in a call that others admit, and not at all
 // in a call that others deny.
 func TestCharged(t *testing.T) {
-	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
 		lim, c := withClock(t, store, newClock(), by("ip", "3/h"), limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits("5/h"), Ban: 2 * time.Hour})
 		home, cost := ip("192.0.2.1"), limiter.Charged(limiter.Times(user("ada"), 3))
 		ladder := lim.Rules("signup")[1].Ladder

@@ -50,7 +50,7 @@ func TestPlansShareTheCounts(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+			onStores(t, func(t *testing.T, store backend.Store, _ stored) {
 				clock := newClock()
 				rule, plan := by("user", "5/d"), counter.Limits(nil)
 				feature := with(&rule, &plan)
@@ -65,8 +65,7 @@ func TestPlansShareTheCounts(t *testing.T) {
 				require.Equal(t, pro[0], v.Limit)
 				require.EqualValues(t, 2, v.Remaining)
 				require.Equal(t, 2, admitted(t, lim, feature("ada")))
-				peeked, err := lim.Peek(ctx, "signup", 1, feature("ada"))
-				require.NoError(t, err)
+				peeked := peek(t, lim, 1, feature("ada"))
 				require.False(t, peeked.Allowed)
 				require.Equal(t, pro[0], peeked.Limit)
 
@@ -135,7 +134,7 @@ func TestUserElseIP(t *testing.T) {
 	rule := by("user", "5/h")
 	rule.Else, rule.ElseLimits = "ip", counter.MustLimits("2/h")
 	home := ip("192.0.2.1")
-	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
 		lim, _ := withClock(t, store, newClock(), rule)
 		require.Equal(t, 5, admitted(t, lim, home, user("ada")))
 		require.Equal(t, 2, admitted(t, lim, home))

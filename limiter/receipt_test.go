@@ -38,14 +38,13 @@ func receiptOf(t testing.TB, lim *limiter.Limiter, v limiter.Verdict) []byte {
 // A receipt is refunded by another process, with other rules, once: all keys get their
 // hits back, that of a soft rule too.
 func TestReceiptIsRefundedByAnotherProcess(t *testing.T) {
-	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
 		cfg := counter.Config{Now: newClock().now}
 		rules := []limiter.Rule{by("ip", "3/h"), by("user", "3/h"), soft(0, by("ip", "2/h"))}
 		one := withReceipts(t, store, cfg, rules...)
 		other := withReceipts(t, store, cfg, limiter.Rule{Event: "login", Kind: "user", Limits: counter.MustLimits("1/d")})
 		features := featuresOf(ip("192.0.2.1"), user("ada"))
-		v, err := one.AllowN(ctx, "signup", 2, features...)
-		require.NoError(t, err)
+		v := allowN(t, one, 2, features...)
 		require.True(t, v.Allowed)
 		require.False(t, v.Soft[0].Denied)
 		same := v
@@ -59,8 +58,7 @@ func TestReceiptIsRefundedByAnotherProcess(t *testing.T) {
 		require.EqualError(t, err, "limiter: Receipt: the Verdict was refunded or has a receipt already, want one of them")
 		require.NoError(t, one.Refund(ctx, &v))
 		require.NoError(t, one.Refund(ctx, &same))
-		full, err := one.AllowN(ctx, "signup", 2, features...)
-		require.NoError(t, err)
+		full := allowN(t, one, 2, features...)
 		require.False(t, full.Allowed, "the receipt alone gives back")
 
 		require.NoError(t, other.RefundReceipt(ctx, receipt))
@@ -71,8 +69,7 @@ func TestReceiptIsRefundedByAnotherProcess(t *testing.T) {
 			require.EqualError(t, err, "limiter: RefundReceipt: the receipt is refused: its hits were given back before")
 		}
 		one = withReceipts(t, store, cfg, rules...) // does not remember its denial for a second
-		v, err = one.AllowN(ctx, "signup", 2, features...)
-		require.NoError(t, err)
+		v = allowN(t, one, 2, features...)
 		require.True(t, v.Allowed)
 		require.False(t, v.Soft[0].Denied, "the hits of the soft rule are given back")
 		require.True(t, allow(t, one, features...).Allowed)
@@ -82,7 +79,7 @@ func TestReceiptIsRefundedByAnotherProcess(t *testing.T) {
 
 // Many refunds of a receipt at once, by several processes, give back once.
 func TestReceiptIsRefundedOnce(t *testing.T) {
-	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
 		cfg := counter.Config{Now: newClock().now}
 		var processes []*limiter.Limiter
 		for range 4 {
@@ -144,8 +141,7 @@ func TestForgedReceipts(t *testing.T) {
 	c, err := counter.New(store, counter.Config{})
 	require.NoError(t, err)
 	refused(newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{rule}, ReceiptKey: []byte("another secret of sixteen bytes")}), receipt)
-	v, err := lim.Peek(ctx, "signup", 0, ip("192.0.2.1"))
-	require.NoError(t, err)
+	v := peek(t, lim, 0, ip("192.0.2.1"))
 	require.EqualValues(t, 8, v.Remaining, "nothing was given back")
 	require.NoError(t, lim.RefundReceipt(ctx, receipt))
 }
@@ -188,8 +184,7 @@ func TestReceiptKeepsItsLadders(t *testing.T) {
 	byOld, byBoth := allow(t, old, user("7")), allow(t, both, user("7"))
 	remaining := func(lim *limiter.Limiter, want int64) {
 		t.Helper()
-		v, err := lim.Peek(ctx, "signup", 0, user("7"))
-		require.NoError(t, err)
+		v := peek(t, lim, 0, user("7"))
 		require.Equal(t, want, v.Remaining)
 	}
 	remaining(old, 2)
@@ -254,8 +249,7 @@ func TestReceiptOfAFailingStore(t *testing.T) {
 // A receipt ends the time in which hits are open.
 func TestReceiptOfOpenHits(t *testing.T) {
 	lim := withReceipts(t, memory.New(memory.Config{}), counter.Config{}, by("ip", "1/h"))
-	v, err := lim.AllowOpen(ctx, "signup", 1, ip("192.0.2.1"))
-	require.NoError(t, err)
+	v := allowOpen(t, lim, 1, ip("192.0.2.1"))
 	require.Less(t, allow(t, lim, ip("192.0.2.1")).RetryAfter, time.Minute)
 	receipt := receiptOf(t, lim, v)
 	require.Greater(t, allow(t, lim, ip("192.0.2.1")).RetryAfter, time.Minute)

@@ -23,8 +23,7 @@ func TestRefund(t *testing.T) {
 		}
 	}
 	first := allow(t, lim, features...)
-	v, err := lim.AllowN(ctx, "signup", 3, features...)
-	require.NoError(t, err)
+	v := allowN(t, lim, 3, features...)
 	both(4)
 	same := v
 	require.NoError(t, lim.Refund(ctx, &v))
@@ -47,8 +46,7 @@ func TestRefundOfNothing(t *testing.T) {
 	allow(t, lim, home)
 	denied := allow(t, lim, home)
 	require.False(t, denied.Allowed)
-	peeked, err := lim.Peek(ctx, "signup", 1, home)
-	require.NoError(t, err)
+	peeked := peek(t, lim, 1, home)
 	missing := allow(t, lim)
 	for name, v := range map[string]limiter.Verdict{"denied": denied, "peeked": peeked, "missing": missing, "zero": {}} {
 		require.NoError(t, lim.Refund(ctx, &v), name)

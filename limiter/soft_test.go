@@ -53,7 +53,7 @@ func TestSoftRuleReportsWhatItWouldDeny(t *testing.T) {
 		})
 	}
 	log := logs(r, 60)["burst"]
-	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
 		require.Positive(t, softAsEnforced(t, store, memory.New(memory.Config{}), log))
 	})
 }
@@ -162,8 +162,7 @@ func TestPercentIsAShareOfTheFeatures(t *testing.T) {
 	require.InDelta(t, 0.20, float64(of20)/features, 0.005)
 	require.Equal(t, []int{3, 13, 20, 38}, first, "the choice is the same in all processes")
 	for i := range 40 {
-		v := allow(t, ten, user(fmt.Sprint(i)))
-		require.Equal(t, slices.Contains(first, i), !v.Allowed)
+		require.Equal(t, slices.Contains(first, i), !allow(t, ten, user(fmt.Sprint(i))).Allowed)
 	}
 }
 
@@ -190,7 +189,7 @@ func TestSoftRulesOfAFailingStore(t *testing.T) {
 // Without Soft a rule finds all admitted hits, after a Replace and in the Limiter of the
 // next process. The hits can still be refunded.
 func TestSoftTakenAwayKeepsTheCounts(t *testing.T) {
-	onStores(t, func(t *testing.T, store backend.Store, _ func() map[string]time.Duration) {
+	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
 		rule := by("user", "3/h, 9/d")
 		rule.Else, rule.ElseLimits, rule.Plans = "ip", counter.MustLimits("2/m"), []counter.Limits{counter.MustLimits("5/h")}
 		rule.IfMissing = limiter.MissingShare
@@ -209,9 +208,7 @@ func TestSoftTakenAwayKeepsTheCounts(t *testing.T) {
 		require.NoError(t, lim.Replace(rule))
 		for name, features := range of {
 			for _, l := range []*limiter.Limiter{lim, next} {
-				v, err := l.Peek(ctx, "signup", 0, features...)
-				require.NoError(t, err)
-				require.False(t, v.Allowed, "%s: 6 hits are over each limit", name)
+				require.False(t, peek(t, l, 0, features...).Allowed, "%s: 6 hits are over each limit", name)
 			}
 			v := kept[name]
 			require.NoError(t, lim.Refund(ctx, &v))

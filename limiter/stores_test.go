@@ -3,7 +3,10 @@ package limiter_test
 import (
 	"bufio"
 	"fmt"
+	"maps"
 	"net"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,12 +26,28 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// onStores runs a test on each store. lives returns the times to live of all that
-// is stored, by name.
-func onStores(t *testing.T, test func(t *testing.T, store backend.Store, lives func() map[string]time.Duration)) {
+// stored is what a store has.
+type stored struct {
+	lives func() map[string]time.Duration // the times to live of all that is stored, by name
+	holds func(text string) bool          // whether the text is in a name
+}
+
+// storedAs is what is stored under names.
+func storedAs(lives func() map[string]time.Duration) stored {
+	return stored{lives, func(text string) bool {
+		return strings.Contains(strings.Join(slices.Collect(maps.Keys(lives())), "\n"), text)
+	}}
+}
+
+// onStores runs a test on each store.
+func onStores(t *testing.T, test func(t *testing.T, store backend.Store, in stored)) {
 	t.Run("memory", func(t *testing.T) {
 		store := &livesStore{Store: memory.New(memory.Config{}), lives: map[string]time.Duration{}}
-		test(t, store, func() map[string]time.Duration { return store.lives })
+		test(t, store, stored{func() map[string]time.Duration { return store.lives }, func(text string) bool {
+			var b strings.Builder
+			require.NoError(t, store.Snapshot(&b))
+			return strings.Contains(b.String(), text)
+		}})
 	})
 	t.Run("redis", func(t *testing.T) {
 		addr := servertest.Redis(t)
@@ -37,7 +56,7 @@ func onStores(t *testing.T, test func(t *testing.T, store backend.Store, lives f
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		client := goredis.NewClient(&goredis.Options{Addr: addr})
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		test(t, store, func() map[string]time.Duration {
+		test(t, store, storedAs(func() map[string]time.Duration {
 			lives := map[string]time.Duration{}
 			keys, err := client.Keys(ctx, "*").Result()
 			require.NoError(t, err)
@@ -46,14 +65,14 @@ func onStores(t *testing.T, test func(t *testing.T, store backend.Store, lives f
 				require.NoError(t, err)
 			}
 			return lives
-		})
+		}))
 	})
 	t.Run("memcached", func(t *testing.T) {
 		addr := servertest.Memcached(t)
 		store, err := memcache.New(memcache.Config{IOTimeout: patience}, addr)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
-		test(t, store, func() map[string]time.Duration { return itemLives(t, addr) })
+		test(t, store, storedAs(func() map[string]time.Duration { return itemLives(t, addr) }))
 	})
 }
 
@@ -71,7 +90,8 @@ func itemLives(t *testing.T, addr string) map[string]time.Duration {
 		var end int64 = -1
 		for field := range strings.FieldsSeq(in.Text()) {
 			if key, value, _ := strings.Cut(field, "="); key == "key" {
-				name = value
+				name, err = url.PathUnescape(value)
+				require.NoError(t, err)
 			} else if key == "exp" {
 				end, err = strconv.ParseInt(value, 10, 64)
 				require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,39 +16,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/backend/memory"
-	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
-	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
 var waitFlag = flag.Duration("wait", 300*time.Millisecond, "window of the limit under which workers wait on real stores; 3s: the default ladder")
-
-// everyStore are the stores of a test on real servers.
-var everyStore = []struct {
-	name string
-	open func(t testing.TB) backend.Store
-}{
-	{"memory", func(testing.TB) backend.Store { return memory.New(memory.Config{}) }},
-	{"Redis", func(t testing.TB) backend.Store {
-		store, err := redis.Open("redis://"+servertest.Redis(t), redis.Config{})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, store.Close()) })
-		return store
-	}},
-	{"memcached", func(t testing.TB) backend.Store {
-		store, err := memcache.New(memcache.Config{}, servertest.Memcached(t))
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, store.Close()) })
-		return store
-	}},
-}
 
 // Thirty workers wait under 5/300ms: all are admitted, in the order of their
 // calls but for the five of a window, never more than five in a window, and
@@ -59,72 +37,70 @@ func TestWaitOnEveryStore(t *testing.T) {
 	if per < time.Second {
 		ladder = tiers.For(per)
 	}
-	for _, s := range everyStore {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			var trips atomic.Int64
-			store := backend.Wrap(s.open(t), func(ctx context.Context, trip *backend.Trip, do func(context.Context) error) error {
-				trips.Add(1)
-				return do(ctx)
-			})
-			c := newCounter(t, store, counter.Config{Ladder: ladder, Patience: patience})
-			lim := newLimiter(t, c, limiter.Config{DecideWithin: patience, Rules: []limiter.Rule{
-				{Event: "mail", Kind: "user", Limits: counter.Limits{{Max: most, Per: per}}},
-			}})
-			var all sync.WaitGroup
-			var done atomic.Int64
-			verdicts := make([]limiter.Verdict, workers)
-			for i := range workers {
-				all.Go(func() {
-					v, err := lim.Wait(ctx, "mail", user("7"))
-					if err != nil || !v.Allowed {
-						t.Error(i, v, err)
-					}
-					verdicts[i] = v
-					done.Add(1)
-				})
-				require.Eventually(t, func() bool { return lim.Stats().Waiting+done.Load() == int64(i)+1 }, patience, 100*time.Microsecond)
-			}
-			all.Wait()
-			require.Zero(t, lim.Stats().Waiting)
-			require.Zero(t, limiter.WaitQueues(lim))
-
-			order := make([]int, workers)
-			var log oracle.Log
-			for i := range order {
-				order[i] = i
-				log.Add(verdicts[i].At(), 1)
-			}
-			require.LessOrEqual(t, log.Worst(per), int64(most))
-			slices.SortStableFunc(order, func(i, j int) int { return verdicts[i].At().Compare(verdicts[j].At()) })
-			for rank, i := range order {
-				require.Less(t, max(rank-i, i-rank), most, "%v", order)
-			}
-			require.LessOrEqual(t, trips.Load(), int64(2*workers*len(everyStore)), "a denial on memcached takes up to three trips")
-
-			// The least time by which a lone caller would be admitted, who comes back
-			// after RetryAfter: the fifth hit before must leave its window.
-			judge := oracle.Judge{Ladder: ladder, Skew: c.Config().Skew}
-			if s.name == "memcached" {
-				judge.Settle = counter.DefaultSettle
-			}
-			fine, err := ladder.Finest(per)
-			require.NoError(t, err)
-			width := ladder.At(fine).Width
-			var least []time.Time
-			for rank, i := range order {
-				at := verdicts[i].At()
-				if rank >= most {
-					end := (tiers.Index(least[rank-most].UnixNano(), width) + 1) * int64(width)
-					at = time.Unix(0, end).Add(judge.Reach(per) + c.Config().Skew)
-				}
-				least = append(least, at)
-			}
-			first := verdicts[order[0]].At()
-			took, ideal := verdicts[order[workers-1]].At().Sub(first), least[workers-1].Sub(first)
-			t.Logf("%d workers under %d/%s: %s, the least is %s: %+.1f %%; %d calls of the store", workers, most, per, took, ideal, 100*(float64(took)/float64(ideal)-1), trips.Load())
+	onStores(t, func(t *testing.T, on backend.Store, _ stored) {
+		t.Parallel()
+		var trips atomic.Int64
+		store := backend.Wrap(on, func(ctx context.Context, trip *backend.Trip, do func(context.Context) error) error {
+			trips.Add(1)
+			return do(ctx)
 		})
-	}
+		c := newCounter(t, store, counter.Config{Ladder: ladder, Patience: patience})
+		lim := newLimiter(t, c, limiter.Config{DecideWithin: patience, Rules: []limiter.Rule{
+			{Event: "mail", Kind: "user", Limits: counter.Limits{{Max: most, Per: per}}},
+		}})
+		var all sync.WaitGroup
+		var done atomic.Int64
+		verdicts := make([]limiter.Verdict, workers)
+		for i := range workers {
+			all.Go(func() {
+				v, err := lim.Wait(ctx, "mail", user("7"))
+				if err != nil || !v.Allowed {
+					t.Error(i, v, err)
+				}
+				verdicts[i] = v
+				done.Add(1)
+			})
+			require.Eventually(t, func() bool { return lim.Stats().Waiting+done.Load() == int64(i)+1 }, patience, 100*time.Microsecond)
+		}
+		all.Wait()
+		require.Zero(t, lim.Stats().Waiting)
+		require.Zero(t, limiter.WaitQueues(lim))
+
+		order := make([]int, workers)
+		var log oracle.Log
+		for i := range order {
+			order[i] = i
+			log.Add(verdicts[i].At(), 1)
+		}
+		require.LessOrEqual(t, log.Worst(per), int64(most))
+		slices.SortStableFunc(order, func(i, j int) int { return verdicts[i].At().Compare(verdicts[j].At()) })
+		for rank, i := range order {
+			require.Less(t, max(rank-i, i-rank), most, "%v", order)
+		}
+		require.LessOrEqual(t, trips.Load(), int64(2*workers*3), "a denial on memcached takes up to three trips")
+
+		// The least time by which a lone caller would be admitted, who comes back
+		// after RetryAfter: the fifth hit before must leave its window.
+		judge := oracle.Judge{Ladder: ladder, Skew: c.Config().Skew}
+		if strings.HasSuffix(t.Name(), "/memcached") {
+			judge.Settle = counter.DefaultSettle
+		}
+		fine, err := ladder.Finest(per)
+		require.NoError(t, err)
+		width := ladder.At(fine).Width
+		var least []time.Time
+		for rank, i := range order {
+			at := verdicts[i].At()
+			if rank >= most {
+				end := (tiers.Index(least[rank-most].UnixNano(), width) + 1) * int64(width)
+				at = time.Unix(0, end).Add(judge.Reach(per) + c.Config().Skew)
+			}
+			least = append(least, at)
+		}
+		first := verdicts[order[0]].At()
+		took, ideal := verdicts[order[workers-1]].At().Sub(first), least[workers-1].Sub(first)
+		t.Logf("%d workers under %d/%s: %s, the least is %s: %+.1f %%; %d calls of the store", workers, most, per, took, ideal, 100*(float64(took)/float64(ideal)-1), trips.Load())
+	})
 }
 
 // waitCall is a call of a random script, and its end.
@@ -272,35 +248,6 @@ func runWaitScript(t *testing.T, round int, limits counter.Limits, wire time.Dur
 	}
 }
 
-// Thirty workers under 5/3s take the least time, the jitter apart, and the next
-// worker asks only when the worker before is admitted.
-func TestWaitTakesTheLeastTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCountingStore()
-		lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("user", "5/3s")}})
-		began := time.Now()
-		var all sync.WaitGroup
-		for range 30 {
-			all.Go(func() {
-				if _, err := lim.Wait(ctx, "signup", user("7")); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		width := time.Second
-		least := time.Duration(0)
-		for range 5 { // a hit leaves with its bucket
-			hit := began.Add(least)
-			least = hit.Truncate(width).Add(width + 3*time.Second).Sub(began)
-		}
-		require.GreaterOrEqual(t, time.Since(began), least)
-		require.LessOrEqual(t, time.Since(began), least*103/100)
-		steps, _ := store.asked()
-		require.LessOrEqual(t, steps, 30+5)
-	})
-}
-
 // fill uses up all limits of a call.
 func fill(t testing.TB, lim *limiter.Limiter, features ...feature.Feature) {
 	t.Helper()
@@ -439,25 +386,42 @@ func TestWaitInVain(t *testing.T) {
 	})
 }
 
-// waiting starts calls of Wait one after the other, and returns the order in
-// which they end, with their errors.
-func waiting(lim *limiter.Limiter, ctx context.Context, all *sync.WaitGroup, ended *[]string, mu *sync.Mutex, name string, n int64, features ...feature.Feature) {
-	all.Go(func() {
-		_, err := lim.WaitN(ctx, "signup", n, features...)
-		mu.Lock()
-		defer mu.Unlock()
+// waiters are calls of Wait on a Limiter, begun one after the other.
+type waiters struct {
+	lim   *limiter.Limiter
+	all   sync.WaitGroup
+	mu    sync.Mutex
+	ended []string // in order, each with its error
+}
+
+// wait begins a call that goes by this name.
+func (w *waiters) wait(ctx context.Context, name string, n int64, features ...feature.Feature) {
+	w.all.Go(func() {
+		_, err := w.lim.WaitN(ctx, "signup", n, features...)
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		switch {
 		case err == nil:
 		case errors.Is(err, limiter.ErrQueueFull):
 			name += " full"
 		case errors.Is(err, limiter.ErrClosed):
 			name += " closed"
+		case errors.Is(err, context.Canceled):
+			name += " canceled"
 		default:
 			name += " " + err.Error()
 		}
-		*ended = append(*ended, name)
+		w.ended = append(w.ended, name)
 	})
 	synctest.Wait()
+}
+
+// now are the calls that have ended.
+func (w *waiters) now() []string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.ended)
 }
 
 // A queue is full for its own keys only, in any order of the features, and has a
@@ -468,30 +432,27 @@ func TestWaitQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lim := newLimiter(t, newCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("user", "1/h")}, MaxWaiting: 2})
 		fill(t, lim, user("7"), user("8"))
-		var all sync.WaitGroup
-		var mu sync.Mutex
-		var ended []string
+		w := waiters{lim: lim}
 		leaves, cancel := context.WithCancel(ctx)
-		waiting(lim, ctx, &all, &ended, &mu, "a", 1, user("7"), user("8"))
-		waiting(lim, leaves, &all, &ended, &mu, "b", 1, user("8"), user("7"))
-		waiting(lim, ctx, &all, &ended, &mu, "c", 1, user("7"), user("8"))
-		waiting(lim, ctx, &all, &ended, &mu, "d", 1, user("7"))
-		waiting(lim, ctx, &all, &ended, &mu, "e", 1, user("9"))
-		require.Equal(t, []string{"c full", "e"}, ended)
+		w.wait(ctx, "a", 1, user("7"), user("8"))
+		w.wait(leaves, "b", 1, user("8"), user("7"))
+		w.wait(ctx, "c", 1, user("7"), user("8"))
+		w.wait(ctx, "d", 1, user("7"))
+		w.wait(ctx, "e", 1, user("9"))
+		require.Equal(t, []string{"c full", "e"}, w.now())
 		require.EqualValues(t, 3, lim.Stats().Waiting)
 		require.Equal(t, 2, limiter.WaitQueues(lim))
 		cancel()
-		synctest.Wait()
-		waiting(lim, ctx, &all, &ended, &mu, "f", 1, user("8"), user("7"))
-		waiting(lim, ctx, &all, &ended, &mu, "g", 1, user("8"), user("7"))
-		require.Equal(t, []string{"c full", "e", `b limiter: event "signup": context canceled`, "g full"}, ended)
+		w.now()
+		w.wait(ctx, "f", 1, user("8"), user("7"))
+		w.wait(ctx, "g", 1, user("8"), user("7"))
+		require.Equal(t, []string{"c full", "e", "b canceled", "g full"}, w.now())
 		began := time.Now()
 		require.NoError(t, lim.Close(ctx))
 		require.NoError(t, lim.Close(ctx))
-		all.Wait()
+		w.all.Wait()
 		require.Zero(t, time.Since(began), "nobody sleeps on")
-		require.Len(t, ended, 7)
-		require.ElementsMatch(t, []string{"a closed", "d closed", "f closed"}, ended[4:])
+		require.ElementsMatch(t, []string{"a closed", "d closed", "f closed"}, w.ended[4:])
 		_, err := lim.Wait(ctx, "signup", user("9"))
 		require.ErrorIs(t, err, limiter.ErrClosed)
 		require.Zero(t, limiter.WaitQueues(lim))
@@ -505,14 +466,12 @@ func TestWaitQueueIsFullOfLaterCalls(t *testing.T) {
 		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("user", "1/h")}, MaxWaiting: 1})
 		fill(t, lim, user("7"))
 		time.Sleep(2 * time.Second) // the denial is no longer remembered
-		var all sync.WaitGroup
-		var mu sync.Mutex
-		var ended []string
+		w := waiters{lim: lim}
 		for _, name := range []string{"a", "b", "c"} { // a asks, b waits
-			waiting(lim, ctx, &all, &ended, &mu, name, 1, user("7"))
+			w.wait(ctx, name, 1, user("7"))
 		}
-		all.Wait()
-		require.Equal(t, []string{"c full", "a", "b"}, ended)
+		w.all.Wait()
+		require.Equal(t, []string{"c full", "a", "b"}, w.now())
 	})
 }
 
@@ -525,27 +484,23 @@ func TestWaitUnderTheLimitsOfACall(t *testing.T) {
 		lim := onMemory(t, rule)
 		free, pro := user("7"), limiter.Under(user("7"), rule.Plans[0])
 		fill(t, lim, free)
-		var all sync.WaitGroup
-		var mu sync.Mutex
-		var ended []string
+		w := waiters{lim: lim}
 		leaves, cancel := context.WithCancel(ctx)
 		defer cancel()
 		soon, end := context.WithTimeout(ctx, time.Minute)
 		defer end()
-		waiting(lim, leaves, &all, &ended, &mu, "a", 1, free)
-		waiting(lim, ctx, &all, &ended, &mu, "b", 1, pro)
-		waiting(lim, ctx, &all, &ended, &mu, "c", 1, free)
-		require.Empty(t, ended)
+		w.wait(leaves, "a", 1, free)
+		w.wait(ctx, "b", 1, pro)
+		w.wait(ctx, "c", 1, free)
+		require.Empty(t, w.now())
 		began := time.Now()
 		cancel()
 		synctest.Wait()
-		waiting(lim, soon, &all, &ended, &mu, "d", 1, pro)
-		mu.Lock()
-		early := slices.Clone(ended)
-		mu.Unlock()
+		w.wait(soon, "d", 1, pro)
+		early := w.now()
 		slices.Sort(early) // a leaves and b comes in at one instant
-		require.Equal(t, []string{`a limiter: event "signup": context canceled`, "b", `d limiter: event "signup": the turn would come too late: context deadline exceeded`}, early)
-		all.Wait()
+		require.Equal(t, []string{"a canceled", "b", `d limiter: event "signup": the turn would come too late: context deadline exceeded`}, early)
+		w.all.Wait()
 		require.GreaterOrEqual(t, time.Since(began), time.Hour, "c has waited by its own limits")
 	})
 }
@@ -560,29 +515,23 @@ func TestWaitOrderOfWeights(t *testing.T) {
 			require.True(t, allow(t, lim, user("7")).Allowed)
 			time.Sleep(time.Minute)
 		}
-		var all sync.WaitGroup
-		var mu sync.Mutex
-		var ended []string
+		w := waiters{lim: lim}
 		leaves, cancel := context.WithCancel(ctx)
 		leavesToo, cancelToo := context.WithCancel(ctx)
 		store.asked()
-		waiting(lim, leaves, &all, &ended, &mu, "four", 4, user("7"))
-		waiting(lim, leavesToo, &all, &ended, &mu, "four more", 4, user("7"))
-		waiting(lim, ctx, &all, &ended, &mu, "one", 1, user("7"))
-		waiting(lim, ctx, &all, &ended, &mu, "another one", 1, user("7"))
-		waiting(lim, ctx, &all, &ended, &mu, "three", 3, user("7"))
+		w.wait(leaves, "four", 4, user("7"))
+		w.wait(leavesToo, "four more", 4, user("7"))
+		w.wait(ctx, "one", 1, user("7"))
+		w.wait(ctx, "another one", 1, user("7"))
+		w.wait(ctx, "three", 3, user("7"))
 		cancel()
 		synctest.Wait()
 		steps, _ := store.asked()
 		require.Equal(t, 1, steps, "four, and four more has the same time")
 		cancelToo()
-		synctest.Wait()
-		const gone = " limiter: event \"signup\": context canceled"
-		mu.Lock()
-		require.Equal(t, []string{"four" + gone, "four more" + gone, "one", "another one"}, ended)
-		mu.Unlock()
-		all.Wait()
-		require.Equal(t, "three", ended[4])
+		require.Equal(t, []string{"four canceled", "four more canceled", "one", "another one"}, w.now())
+		w.all.Wait()
+		require.Equal(t, "three", w.ended[4])
 	})
 }
 
@@ -729,68 +678,50 @@ func TestWaitIsObservedOnce(t *testing.T) {
 // measured here, and nothing stays counted.
 func TestAtMostFourAtOnce(t *testing.T) {
 	const callers, runs, most = 24, 3, 4
-	for _, s := range everyStore {
-		for _, processes := range []int{1, 2} {
-			t.Run(fmt.Sprintf("%s, %d processes", s.name, processes), func(t *testing.T) {
-				t.Parallel()
-				store := s.open(t)
-				var lims []*limiter.Limiter
-				var c *counter.Counter
-				for range processes {
-					c = newCounter(t, store, counter.Config{Patience: patience})
-					lims = append(lims, newLimiter(t, c, limiter.Config{DecideWithin: patience, Rules: []limiter.Rule{by("user", "4/h")}}))
+	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
+		t.Parallel()
+		for processes := 1; processes <= 2; processes++ {
+			var lims []*limiter.Limiter
+			var c *counter.Counter
+			for range processes {
+				c = newCounter(t, store, counter.Config{Patience: patience})
+				lims = append(lims, newLimiter(t, c, limiter.Config{DecideWithin: patience, Rules: []limiter.Rule{by("user", "4/h")}}))
+			}
+			var running, peak, done atomic.Int64
+			var all sync.WaitGroup
+			for i := range callers {
+				lim := lims[i%processes]
+				ask := lim.Wait
+				if processes > 1 {
+					ask = lim.Allow
 				}
-				var running, peak, done atomic.Int64
-				var all sync.WaitGroup
-				for i := range callers {
-					lim := lims[i%processes]
-					all.Go(func() {
-						for range runs {
-							ask := lim.Wait
-							if processes > 1 {
-								ask = lim.Allow
-							}
-							v, err := ask(ctx, "signup", user("7"))
-							for err == nil && !v.Allowed {
-								<-time.After(10 * time.Millisecond)
-								v, err = ask(ctx, "signup", user("7"))
-							}
-							if err != nil {
-								t.Error(err)
-								return
-							}
-							now := running.Add(1)
-							for before := peak.Load(); now > before && !peak.CompareAndSwap(before, now); before = peak.Load() {
-							}
-							<-time.After(time.Millisecond)
-							done.Add(1)
-							running.Add(-1)
-							if err := lim.Refund(ctx, &v); err != nil {
-								t.Error(err)
-							}
+				all.Go(func() {
+					for range runs {
+						v, err := ask(ctx, "signup", user("7"))
+						for err == nil && !v.Allowed {
+							<-time.After(10 * time.Millisecond)
+							v, err = ask(ctx, "signup", user("7"))
 						}
-					})
-				}
-				all.Wait()
-				require.EqualValues(t, callers*runs, done.Load())
-				require.LessOrEqual(t, peak.Load(), int64(most))
-				require.Zero(t, counted(t, c, "user:7"))
-				t.Logf("peak %d", peak.Load())
-			})
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						now := running.Add(1)
+						for before := peak.Load(); now > before && !peak.CompareAndSwap(before, now); before = peak.Load() {
+						}
+						<-time.After(time.Millisecond)
+						done.Add(1)
+						running.Add(-1)
+						if err := lim.Refund(ctx, &v); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			require.EqualValues(t, callers*runs, done.Load())
+			require.LessOrEqual(t, peak.Load(), int64(most))
+			require.Zero(t, counted(t, c, "user:7"))
 		}
-	}
-}
-
-// The Verdict of a call that gives up has what is left of the wait.
-func TestWaitThatGivesUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lim := newLimiter(t, newCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("user", "1/h")}})
-		fill(t, lim, user("7"))
-		impatient, cancel := context.WithCancel(ctx)
-		time.AfterFunc(10*time.Minute, cancel)
-		v, err := lim.Wait(impatient, "signup", user("7"))
-		require.ErrorIs(t, err, context.Canceled)
-		require.False(t, v.Allowed)
-		require.InDelta(t, 50*time.Minute, v.RetryAfter, float64(2*time.Minute))
 	})
 }

@@ -146,6 +146,18 @@ func TestKeysAreForgotten(t *testing.T) {
 	}
 }
 
+// Callers that are told to come back in the same moment do not come back together.
+func TestAfterFailure(t *testing.T) {
+	least, most := time.Hour, time.Duration(0)
+	for range 1000 {
+		after := fallback.AfterFailure()
+		least, most = min(least, after), max(most, after)
+	}
+	require.GreaterOrEqual(t, least, 500*time.Millisecond)
+	require.Less(t, most, 1500*time.Millisecond)
+	require.Greater(t, most-least, 900*time.Millisecond)
+}
+
 // panickingStore is a store with a mistake.
 type panickingStore struct{ backend.Atomic }
 
