@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -38,16 +39,9 @@ func TestAllOrNothing(t *testing.T) {
 		{"192.0.2.2", "bob", true, "user", 0, 1, 2},
 	} {
 		v := allow(t, lim, ip(row.ip), user(row.user))
-		require.Equal(t, row.allowed, v.Allowed, "row %d", i)
-		require.Equal(t, row.kind, v.Kind(), "row %d", i)
-		require.Equal(t, row.kind, feature.KindOf(v.Key.Feature), "row %d", i)
-		require.Equal(t, row.remaining, v.Remaining, "row %d", i)
-		require.Equal(t, row.byIP, counted(t, c, "ip:"+row.ip), "row %d", i)
-		require.Equal(t, row.byUser, counted(t, c, "user:"+row.user), "row %d", i)
-		require.Equal(t, !row.allowed, v.RetryAfter > 0, "row %d", i)
-		require.Len(t, v.All(), 2, "row %d", i)
-		require.NoError(t, v.Degraded)
-		require.Empty(t, v.Missing)
+		require.Equal(t, []any{row.allowed, row.kind, row.kind, row.remaining, !row.allowed, 2},
+			[]any{v.Allowed, v.Kind(), feature.KindOf(v.Key.Feature), v.Remaining, v.RetryAfter > 0, len(v.All())}, "row %d", i)
+		require.Equal(t, []int64{row.byIP, row.byUser}, []int64{counted(t, c, "ip:"+row.ip), counted(t, c, "user:"+row.user)}, "row %d", i)
 	}
 }
 
@@ -62,45 +56,8 @@ func TestSeveralOfOneKind(t *testing.T) {
 	require.Equal(t, []int{1, 3}, []int{steps, demands})
 	require.True(t, allow(t, lim, user("bob"), home).Allowed)
 	v := allow(t, lim, home, user("ada"), user("bob"))
-	require.False(t, v.Allowed)
-	require.Equal(t, "user:bob", v.Key.Feature)
-	require.EqualValues(t, 1, counted(t, c, "user:ada"))
-	require.EqualValues(t, 2, counted(t, c, "user:bob"))
-	require.EqualValues(t, 2, counted(t, c, "ip:192.0.2.1"))
-}
-
-// Features with the same meaning are equal in any spelling: they count once,
-// and the verdict has them once.
-func TestTheSameFeatureTwice(t *testing.T) {
-	r := by("ip", "2/h")
-	for i := range 31 {
-		r.Limits = append(r.Limits, counter.Limit{Max: 99, Per: time.Duration(61+i) * time.Minute})
-	}
-	for _, row := range []struct {
-		name     string
-		rule     limiter.Rule
-		features []feature.Feature
-		feature  string
-	}{
-		{"a user", by("user", "2/h"), featuresOf(user("7"), user("7"), user("7")), "user:7"},
-		{"one subscriber", by("ip", "2/h"), featuresOf(ip("2001:db8::1"), ip("2001:db8::2")), "ip:2001:db8::/64"},
-		{"one mailbox", by("email", "2/h"), featuresOf(feature.Email("ADA@example.org"), feature.Email("ada@EXAMPLE.org")), "email:ada@example.org"},
-		{"as many limits as there may be", r, featuresOf(ip("192.0.2.1"), ip("::ffff:192.0.2.1")), "ip:192.0.2.1"},
-		{"others between", by("user", "2/h"), featuresOf(user("7"), user("77"), ip("192.0.2.1"), user("7")), "user:7"},
-	} {
-		c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
-		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{row.rule}})
-		for _, want := range []bool{true, true, false} {
-			v := allow(t, lim, row.features...)
-			require.Equal(t, want, v.Allowed, row.name)
-			seen := map[string]int{}
-			for _, s := range v.All() {
-				seen[fmt.Sprint(s.Key, s.Limit)]++
-				require.Equal(t, 1, seen[fmt.Sprint(s.Key, s.Limit)], "%s: %s", row.name, s.Key)
-			}
-		}
-		require.EqualValues(t, 2, counted(t, c, row.feature), row.name)
-	}
+	require.Equal(t, []any{false, "user:bob", int64(1)}, []any{v.Allowed, v.Key.Feature, counted(t, c, "user:ada")})
+	require.Equal(t, []int64{2, 2}, []int64{counted(t, c, "user:bob"), counted(t, c, "ip:192.0.2.1")})
 }
 
 func TestFeaturesThatNoRuleNeedsAreIgnored(t *testing.T) {
@@ -157,11 +114,8 @@ func TestPeek(t *testing.T) {
 		require.NoError(t, lim.Refund(ctx, &again))
 		require.Equal(t, before, counted(t, c, "user:7"))
 		v := allow(t, lim, features...)
-		require.Equal(t, v.Allowed, peeked.Allowed, "call %d", call)
-		require.Equal(t, v.Key, peeked.Key, "call %d", call)
-		require.Equal(t, v.Remaining, peeked.Remaining, "call %d", call)
-		require.Equal(t, v.RetryAfter, peeked.RetryAfter, "call %d", call)
-		require.Equal(t, call < 2, v.Allowed)
+		require.Equal(t, v.String(), peeked.String(), "call %d", call)
+		require.Equal(t, []any{v.Key, call < 2}, []any{peeked.Key, v.Allowed}, "call %d", call)
 	}
 	v := peek(t, lim, 3, features...)
 	require.Equal(t, counter.Never, v.RetryAfter)
@@ -200,6 +154,7 @@ func TestErrorsAreTheCallersAndDeny(t *testing.T) {
 			"allow":  func() (limiter.Verdict, error) { return lim.Allow(row.ctx, row.event, row.features...) },
 			"allowN": func() (limiter.Verdict, error) { return lim.AllowN(row.ctx, row.event, 2, row.features...) },
 			"peek":   func() (limiter.Verdict, error) { return lim.Peek(row.ctx, row.event, 1, row.features...) },
+			"wait":   func() (limiter.Verdict, error) { return lim.Wait(row.ctx, row.event, row.features...) },
 		} {
 			v, err := call()
 			require.EqualError(t, err, row.want, "%s, %s", row.name, name)
@@ -216,9 +171,144 @@ func TestErrorsAreTheCallersAndDeny(t *testing.T) {
 
 func TestTheZeroVerdictDenies(t *testing.T) {
 	var v limiter.Verdict
-	require.False(t, v.Allowed)
-	require.Equal(t, limiter.OutcomeOverLimit, v.Outcome())
+	require.Equal(t, []any{false, limiter.OutcomeOverLimit}, []any{v.Allowed, v.Outcome()})
 	require.Empty(t, v.Kind())
 	require.Empty(t, v.All())
 	require.NoError(t, onMemory(t, by("ip", "1/h")).Refund(ctx, &v))
+}
+
+// Kinds and values of odd bytes: a pair is admitted exactly the first time.
+func TestPairsOfKindAndValueNeverMeet(t *testing.T) {
+	r := random(t)
+	kinds := []string{"a", "aa", "a ", "b", "%3A", "{a}"}
+	var rules []limiter.Rule
+	for _, kind := range kinds {
+		rules = append(rules, ifMissing(limiter.MissingSkip, by(kind, "1/d")))
+	}
+	lim := onMemory(t, rules...)
+	pieces := []string{":", "\x00", "\n", "\r\n", " ", "a", "b", "%", "%3A", "{", "}", "!", "#", "$", "\xff", "é", "\u00a0", "|"}
+	type pair struct{ kind, value string }
+	seen := map[pair]bool{}
+	met := 0
+	for range 20_000 {
+		p := pair{kind: kinds[r.IntN(len(kinds))]}
+		for range 1 + r.IntN(3) {
+			p.value += pieces[r.IntN(len(pieces))]
+		}
+		v := allow(t, lim, feature.New(p.kind, p.value))
+		require.Equal(t, !seen[p], v.Allowed, "%q", p)
+		require.Equal(t, p.kind, v.Kind())
+		if seen[p] {
+			met++
+		}
+		seen[p] = true
+	}
+	require.Greater(t, met, 100, "pairs that never come again prove nothing")
+	require.Greater(t, len(seen), 5000)
+}
+
+// An address and its neighbourhood in one event: the neighbours of an address
+// that has used up its limit have theirs, until the neighbourhood's is used up.
+func TestAddressesAndTheirNetworks(t *testing.T) {
+	lim := onMemory(t, by("ip", "1/d"), by("net", "2/d"))
+	for _, row := range []struct {
+		addr, denied string
+	}{
+		{"192.0.2.1", ""}, {"192.0.2.1", "ip"}, {"192.0.2.2", ""}, {"192.0.2.3", "net"}, {"192.0.3.3", ""},
+		{"2001:db8::1", ""}, {"2001:db8::2", "ip"}, {"2001:db8:0:1::1", ""}, {"2001:db8:0:2::1", "net"}, {"2001:db8:1::1", ""},
+		{"2002:c000:301::1", ""}, {"192.0.3.4", "net"},
+	} {
+		addr := netip.MustParseAddr(row.addr)
+		v := allow(t, lim, feature.IP(addr), feature.Network("net", addr, 24, 48))
+		require.Equal(t, row.denied == "", v.Allowed, row.addr)
+		if !v.Allowed {
+			require.Equal(t, row.denied, v.Kind(), row.addr)
+		}
+	}
+}
+
+// A joined feature is counted by all of its parts together.
+func TestJoinedFeaturesAreCountedTogether(t *testing.T) {
+	lim := onMemory(t, by("ip+email", "1/d"))
+	pair := func(addr, mail string) feature.Feature { return feature.Join(ip(addr), feature.Email(mail)) }
+	require.True(t, allow(t, lim, pair("192.0.2.1", "ada@example.org")).Allowed)
+	require.True(t, allow(t, lim, pair("192.0.2.1", "bob@example.org")).Allowed)
+	require.True(t, allow(t, lim, pair("192.0.2.2", "ada@example.org")).Allowed)
+	require.False(t, allow(t, lim, pair("192.0.2.1", "ADA@example.org")).Allowed)
+	require.NoError(t, lim.Forget(ctx, "signup", feature.New("ip+email", "192.0.2.1,ada@example.org")))
+	require.True(t, allow(t, lim, pair("192.0.2.1", "ada@example.org")).Allowed)
+	require.False(t, allow(t, lim, pair("192.0.2.2", "ada@example.org")).Allowed)
+}
+
+// All texts of a mailbox and of its networks, by the Forms of the Config.
+func TestFormsAreTheConfigs(t *testing.T) {
+	forms := feature.Forms{IPv4Bits: 24, IPv6Bits: 48, EmailIgnoreTags: true, EmailProviders: []feature.EmailProvider{feature.Gmail()}}
+	for want, f := range map[string]feature.Feature{
+		"ip:192.0.2.0/24":      ip("192.0.2.9"),
+		"ip:2001:db8::/48":     ip("2001:db8:0:1::1"),
+		"email:a.da@books.org": feature.Email("A.da+1@books.org"),
+		"email:ada@gmail.com":  feature.Email("A.da+1@googlemail.com"),
+	} {
+		c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
+		lim := newLimiter(t, c, limiter.Config{Forms: forms, Rules: []limiter.Rule{by(f.Kind(), "9/d")}})
+		require.Equal(t, key(want), allow(t, lim, f).Key)
+	}
+	_, err := limiter.New(newCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{
+		Rules: []limiter.Rule{by("ip", "9/d")}, Forms: feature.Forms{IPv4Bits: 40},
+	})
+	require.EqualError(t, err, "feature: Forms.IPv4Bits is 40, want 1 to 32, or 0 for 32")
+}
+
+func TestMissingFeatures(t *testing.T) {
+	userElseIP := limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits("9/h"), Else: "ip", ElseLimits: counter.MustLimits("5/h"), IfMissing: limiter.MissingShare}
+	deny, skip, share := by("ip", "9/h"), ifMissing(limiter.MissingSkip, by("ip", "9/h")), ifMissing(limiter.MissingShare, by("ip", "9/h"))
+	for _, row := range []struct {
+		name     string
+		rules    []limiter.Rule
+		features []feature.Feature
+		want     limiter.Outcome
+		missing  string
+		counted  map[string]int64
+	}{
+		{"denied", []limiter.Rule{by("user", "9/h"), deny}, featuresOf(user("7")), limiter.OutcomeMissing, "ip", map[string]int64{"user:7": 0}},
+		{"the first that is missing is named", []limiter.Rule{by("user", "9/h"), deny}, nil, limiter.OutcomeMissing, "user", nil},
+		{"no address is no feature", []limiter.Rule{deny}, featuresOf(feature.New("ip", "")), limiter.OutcomeMissing, "ip", nil},
+		{"an empty one beside a good one", []limiter.Rule{deny}, featuresOf(feature.New("ip", ""), ip("192.0.2.1")), limiter.OutcomeAdmitted, "", map[string]int64{"ip:192.0.2.1": 1}},
+		{"skipped", []limiter.Rule{by("user", "9/h"), skip}, featuresOf(user("7")), limiter.OutcomeAdmitted, "", map[string]int64{"user:7": 1}},
+		{"all skipped", []limiter.Rule{skip}, featuresOf(user("7")), limiter.OutcomeSkipped, "", nil},
+		{"shared", []limiter.Rule{by("user", "9/h"), share}, featuresOf(user("7")), limiter.OutcomeAdmitted, "", map[string]int64{"user:7": 1, "ip:": 1}},
+		{"unknown: the rule is left out", []limiter.Rule{by("user", "9/h"), deny}, featuresOf(user("7"), feature.Unknown("ip")), limiter.OutcomeAdmitted, "", map[string]int64{"user:7": 1}},
+		{"unknown, not shared", []limiter.Rule{by("user", "9/h"), share}, featuresOf(feature.Unknown("ip"), user("7")), limiter.OutcomeAdmitted, "", map[string]int64{"user:7": 1, "ip:": 0}},
+		{"unknown beside a known one", []limiter.Rule{deny}, featuresOf(feature.Unknown("ip"), ip("192.0.2.1")), limiter.OutcomeAdmitted, "", map[string]int64{"ip:192.0.2.1": 1}},
+		{"unknown, and another is missing", []limiter.Rule{by("user", "9/h"), deny}, featuresOf(feature.Unknown("user")), limiter.OutcomeMissing, "ip", nil},
+		{"unknown, though Else is known", []limiter.Rule{userElseIP}, featuresOf(feature.Unknown("user"), ip("192.0.2.1")), limiter.OutcomeSkipped, "", map[string]int64{"ip:192.0.2.1": 0, "user:": 0}},
+		{"Else unknown", []limiter.Rule{userElseIP}, featuresOf(feature.Unknown("ip")), limiter.OutcomeSkipped, "", map[string]int64{"user:": 0}},
+		{"Else unknown, and not asked for", []limiter.Rule{userElseIP}, featuresOf(user("7"), feature.Unknown("ip")), limiter.OutcomeAdmitted, "", map[string]int64{"user:7": 1}},
+		{"joined with an unknown one", []limiter.Rule{by("ip", "9/h"), by("ip+email", "9/h")}, featuresOf(ip("192.0.2.1"), feature.Join(ip("192.0.2.1"), feature.Unknown("email"))), limiter.OutcomeAdmitted, "", map[string]int64{"ip:192.0.2.1": 1}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			store := newCountingStore()
+			c := newCounter(t, store, counter.Config{})
+			lim := newLimiter(t, c, limiter.Config{Rules: row.rules})
+			v := allow(t, lim, row.features...)
+			steps, _ := store.asked()
+			require.Equal(t, []any{row.want, row.missing}, []any{v.Outcome(), v.Missing})
+			require.Equal(t, row.want == limiter.OutcomeAdmitted || row.want == limiter.OutcomeSkipped, v.Allowed)
+			switch row.want {
+			case limiter.OutcomeMissing:
+				require.Equal(t, []any{counter.Never, row.missing}, []any{v.RetryAfter, v.Kind()})
+			case limiter.OutcomeSkipped:
+				require.Zero(t, v.RetryAfter)
+				require.Empty(t, v.Kind())
+			}
+			if row.want != limiter.OutcomeAdmitted {
+				require.Zero(t, steps, "the store is not asked")
+				require.Empty(t, v.All())
+			}
+			for feature, n := range row.counted {
+				require.Equal(t, n, counted(t, c, feature), feature)
+			}
+			require.NoError(t, lim.Refund(ctx, &v))
+		})
+	}
 }

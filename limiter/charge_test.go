@@ -1,9 +1,13 @@
 package limiter_test
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -25,13 +29,11 @@ func TestCharge(t *testing.T) {
 	})
 	home, ada := ip("192.0.2.1"), user("ada")
 	v := charge(t, lim, 4, home, ada)
-	require.True(t, v.Allowed)
-	require.EqualValues(t, 1, v.Remaining)
+	require.Equal(t, []any{true, int64(1)}, []any{v.Allowed, v.Remaining})
 	over := charge(t, lim, 3, home, ada)
 	require.False(t, over.Allowed)
 	require.False(t, over.At().IsZero(), "counted")
-	require.Equal(t, "ip", over.Kind())
-	require.EqualValues(t, 7, counted(t, c, "ip:192.0.2.1"))
+	require.Equal(t, []any{"ip", int64(7)}, []any{over.Kind(), counted(t, c, "ip:192.0.2.1")})
 	require.EqualValues(t, 7, counted(t, c, "user:ada"))
 	now := peek(t, lim, 0, home, ada)
 	require.False(t, now.Allowed)
@@ -39,8 +41,7 @@ func TestCharge(t *testing.T) {
 	require.False(t, allow(t, lim, home, ada).Allowed)
 	require.NoError(t, lim.Refund(ctx, &over))
 	now = peek(t, lim, 0, home, ada)
-	require.True(t, now.Allowed)
-	require.EqualValues(t, 1, now.Remaining)
+	require.Equal(t, []any{true, int64(1)}, []any{now.Allowed, now.Remaining})
 
 	missing := charge(t, lim, 1, home)
 	require.Equal(t, "user", missing.Missing)
@@ -68,12 +69,10 @@ func TestChargeWhileTheStoreFails(t *testing.T) {
 	require.NoError(t, s.lim.Close(ctx))
 
 	for policy, want := range map[limiter.OnFailure]limiter.Outcome{limiter.FailOpen: limiter.OutcomeFailedOpen, limiter.FailClosed: limiter.OutcomeFailedClosed} {
-		store := &flakyStore{Store: memory.New(memory.Config{})}
-		store.broken.Store(true)
-		lim := newLimiter(t, newCounter(t, struct{ backend.Atomic }{store}, counter.Config{}), limiter.Config{Rules: []limiter.Rule{onFailure(policy, by("ip", "5/h"))}})
-		v := charge(t, lim, 1, home)
-		require.Equal(t, want, v.Outcome())
-		require.True(t, v.At().IsZero())
+		s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(policy, by("ip", "5/h"))}})
+		s.store.broken.Store(true)
+		v := charge(t, s.lim, 1, home)
+		require.Equal(t, []any{want, true}, []any{v.Outcome(), v.At().IsZero()})
 	}
 }
 
@@ -137,10 +136,8 @@ func TestCredit(t *testing.T) {
 		credit(-9, limiter.Times(home, 0), limiter.Times(ada, 0))
 		require.EqualValues(t, 6, countedBy(t, lim, home), "nothing is given back")
 		credit(-9, limiter.Times(home, 0), ada)
-		require.EqualValues(t, 6, countedBy(t, lim, home))
-		require.Zero(t, countedBy(t, lim, ada))
-		require.Equal(t, "user", credit(-2, home).Missing)
-		require.EqualValues(t, 6, countedBy(t, lim, home))
+		require.Equal(t, []int64{6, 0}, []int64{countedBy(t, lim, home), countedBy(t, lim, ada)})
+		require.Equal(t, []any{"user", int64(6)}, []any{credit(-2, home).Missing, countedBy(t, lim, home)})
 
 		for _, n := range []int64{math.MinInt64, -counter.MaxCount - 1} {
 			v, err = lim.Charge(ctx, "signup", n, home, ada)
@@ -169,26 +166,6 @@ func countedBy(t *testing.T, lim *limiter.Limiter, f feature.Feature) int64 {
 	return usage[0].Total.High
 }
 
-// A credit lets a call of Wait ask at once.
-func TestCreditWakesWait(t *testing.T) {
-	lim := onMemory(t, by("ip", "2/h"))
-	home := ip("192.0.2.1")
-	require.True(t, allowN(t, lim, 2, home).Allowed)
-	waited := make(chan error)
-	go func() {
-		_, err := lim.Wait(ctx, "signup", home)
-		waited <- err
-	}()
-	require.Eventually(t, func() bool { return lim.Stats().Waiting == 1 }, patience, time.Millisecond)
-	charge(t, lim, -1, home)
-	select {
-	case err := <-waited:
-		require.NoError(t, err)
-	case <-time.After(patience):
-		t.Fatal("the call still waits")
-	}
-}
-
 // A credit of a failing store is its error under every policy, and nothing is given
 // back in the process.
 func TestCreditWhileTheStoreFails(t *testing.T) {
@@ -209,4 +186,149 @@ func TestCreditWhileTheStoreFails(t *testing.T) {
 		require.Equal(t, before, counted(t, s.here, "ip:192.0.2.1"))
 		require.NoError(t, s.lim.Close(ctx))
 	}
+}
+
+// A refund gives back in all keys of the call, once for all copies.
+func TestRefund(t *testing.T) {
+	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
+	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "5/h"), by("user", "5/h")}})
+	features := featuresOf(ip("192.0.2.1"), user("ada"), user("bob"))
+	both := func(want int64) {
+		t.Helper()
+		for _, feature := range []string{"ip:192.0.2.1", "user:ada", "user:bob"} {
+			require.Equal(t, want, counted(t, c, feature), feature)
+		}
+	}
+	first := allow(t, lim, features...)
+	v := allowN(t, lim, 3, features...)
+	both(4)
+	same := v
+	require.NoError(t, lim.Refund(ctx, &v))
+	both(1)
+	require.Equal(t, limiter.Verdict{}, v)
+	require.NoError(t, lim.Refund(ctx, &v), "an empty one")
+	require.NoError(t, lim.Refund(ctx, &same), "a copy")
+	require.Equal(t, limiter.Verdict{}, same)
+	both(1)
+	require.NoError(t, lim.Refund(ctx, &first))
+	both(0)
+}
+
+// A verdict without a hit gives nothing back.
+func TestRefundOfNothing(t *testing.T) {
+	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
+	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "2/h"), ifMissing(limiter.MissingSkip, by("user", "2/h"))}})
+	home := ip("192.0.2.1")
+	allow(t, lim, home)
+	allow(t, lim, home)
+	denied := allow(t, lim, home)
+	require.False(t, denied.Allowed)
+	peeked := peek(t, lim, 1, home)
+	missing := allow(t, lim)
+	for name, v := range map[string]limiter.Verdict{"denied": denied, "peeked": peeked, "missing": missing, "zero": {}} {
+		require.NoError(t, lim.Refund(ctx, &v), name)
+		require.Equal(t, limiter.Verdict{}, v, name)
+	}
+	require.EqualValues(t, 2, counted(t, c, "ip:192.0.2.1"))
+}
+
+// A refund whose caller is gone before the first call can be tried again: the
+// hit is not lost. A refund whose store failed cannot, since nobody knows the
+// effect of the call.
+func TestRefundThatFails(t *testing.T) {
+	store := &flakyStore{Store: memory.New(memory.Config{})}
+	c := newCounter(t, store, counter.Config{})
+	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "2/h"), by("user", "2/h")}})
+	features := featuresOf(ip("192.0.2.1"), user("ada"))
+	v := allow(t, lim, features...)
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	err := lim.Refund(gone, &v)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "limiter: refund: ")
+	require.True(t, v.Allowed)
+	require.NoError(t, lim.Refund(ctx, &v))
+	require.Equal(t, []int64{0, 0}, []int64{counted(t, c, "ip:192.0.2.1"), counted(t, c, "user:ada")})
+
+	v = allow(t, lim, features...)
+	same := v
+	store.broken.Store(true)
+	err = lim.Refund(ctx, &v)
+	require.ErrorIs(t, err, counter.ErrStore)
+	require.ErrorContains(t, err, "limiter: refund: ")
+	require.NotContains(t, err.Error(), "192.0.2.1")
+	require.Equal(t, limiter.Verdict{}, v)
+	store.broken.Store(false)
+	require.NoError(t, lim.Refund(ctx, &same))
+	require.EqualValues(t, 1, counted(t, c, "user:ada"))
+
+	other := newLimiter(t, newCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("ip", "2/h")}})
+	v = allow(t, lim, features...)
+	require.ErrorContains(t, other.Refund(ctx, &v), "of another Counter")
+}
+
+// A denial that open hits alone explain is told a short wait, and begins no ban.
+func TestOpenHits(t *testing.T) {
+	rule := by("ip", "2/15m, 3/d")
+	rule.Ban = 24 * time.Hour
+	lim := newLimiter(t, newCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: []limiter.Rule{rule}})
+	home := ip("192.0.2.1")
+	open := func() limiter.Verdict {
+		t.Helper()
+		v := allowOpen(t, lim, 1, home)
+		return v
+	}
+	first, second := open(), open()
+	require.True(t, first.Allowed && second.Allowed)
+	for _, v := range []limiter.Verdict{open(), allow(t, lim, home)} {
+		require.False(t, v.Allowed || v.Banned)
+		require.LessOrEqual(t, v.RetryAfter, 1500*time.Millisecond)
+		require.Equal(t, v.RetryAfter, v.All()[0].RetryAfter)
+		lim.Keep(&v) // no hits
+	}
+	require.NoError(t, lim.Refund(ctx, &first))
+	third := open()
+	require.True(t, third.Allowed)
+	lim.Keep(&second)
+	lim.Keep(&second)
+	require.LessOrEqual(t, open().RetryAfter, 1500*time.Millisecond)
+	lim.Keep(&third)
+	require.NoError(t, lim.Refund(ctx, &third), "a hit that is kept can be refunded")
+	last := open()
+	require.True(t, last.Allowed)
+	lim.Keep(&last)
+	denied := open()
+	require.True(t, denied.Banned)
+	require.GreaterOrEqual(t, denied.RetryAfter, 24*time.Hour)
+}
+
+// Attempts that come side by side on a limit that failures have filled are denied, and
+// keep no ban away from each other.
+func TestDeniedCallsKeepNoBanAway(t *testing.T) {
+	const took, callers, attempts = 2 * time.Millisecond, 4, 50
+	synctest.Test(t, func(t *testing.T) {
+		rule := by("ip", "10/15m")
+		rule.Ban = 24 * time.Hour
+		lim := newLimiter(t, newCounter(t, newFarStore(took), counter.Config{}), limiter.Config{Rules: []limiter.Rule{rule}})
+		var banned atomic.Int64
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * took / callers)
+				for range attempts {
+					v, err := lim.AllowOpen(ctx, "signup", 1, ip("192.0.2.1"))
+					if err != nil {
+						t.Error(err)
+					}
+					lim.Keep(&v) // a wrong password
+					if v.Banned {
+						banned.Add(1)
+					}
+					time.Sleep(took / callers)
+				}
+			})
+		}
+		all.Wait()
+		require.Greater(t, banned.Load(), int64(callers*attempts-10-4*callers))
+	})
 }

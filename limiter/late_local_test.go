@@ -54,17 +54,18 @@ func (s *slowStore) Do(ctx context.Context, r *backend.Request) error {
 	return err
 }
 
-func newSlowStore(t *testing.T) (*slowStore, *counter.Counter) {
+// newSlowStore returns a store, and a Limiter that counts locally by these rules.
+func newSlowStore(t *testing.T, rules ...limiter.Rule) (*slowStore, *counter.Counter, *limiter.Limiter) {
 	s := &slowStore{Store: memory.New(memory.Config{})}
-	return s, newCounter(t, struct{ backend.Atomic }{s}, counter.Config{})
+	c := newCounter(t, struct{ backend.Atomic }{s}, counter.Config{})
+	return s, c, newLimiter(t, c, limiter.Config{Rules: rules, Local: localCounter(t)})
 }
 
 // An answer that comes after hits were admitted locally is judged in the window of
 // its own label, of which the local counter must still have all hits.
 func TestALateAnswerIsJudgedInItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := newSlowStore(t)
-		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "3/h"))}, Local: localCounter(t)})
+		s, _, lim := newSlowStore(t, onFailure(limiter.FailLocal, by("ip", "3/h")))
 		defer lim.Close(over)
 		home := ip("192.0.2.1")
 		began := time.Now()
@@ -103,8 +104,7 @@ func TestALateAnswerIsJudgedInItsWindow(t *testing.T) {
 // A hit whose carry is under way may be counted twice, and deny: not for an hour.
 func TestADenialBesideACarryIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := newSlowStore(t)
-		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "3/h"))}, Local: localCounter(t)})
+		s, _, lim := newSlowStore(t, onFailure(limiter.FailLocal, by("ip", "3/h")))
 		defer lim.Close(over)
 		home := ip("192.0.2.1")
 		allow(t, lim, home)
@@ -128,14 +128,13 @@ func TestADenialBesideACarryIsShort(t *testing.T) {
 // A refund of carried hits gives back all keys side by side, within Patience.
 func TestARefundOfCarriedHitsKeepsItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := newSlowStore(t)
 		var rules []limiter.Rule
 		var fs []feature.Feature
 		for _, k := range []string{"a", "b", "c", "d", "e"} {
 			rules = append(rules, onFailure(limiter.FailLocal, by(k, "3/h")))
 			fs = append(fs, feature.New(k, "x"))
 		}
-		lim := newLimiter(t, c, limiter.Config{Rules: rules, Local: localCounter(t)})
+		s, _, lim := newSlowStore(t, rules...)
 		defer lim.Close(over)
 		s.broken.Store(true)
 		v := allow(t, lim, fs...)
@@ -153,8 +152,7 @@ func TestARefundOfCarriedHitsKeepsItsDeadline(t *testing.T) {
 // A charge is counted, also where hits were admitted locally while it was under way.
 func TestALateChargeIsNotJudged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := newSlowStore(t)
-		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "3/h"))}, Local: localCounter(t)})
+		s, c, lim := newSlowStore(t, onFailure(limiter.FailLocal, by("ip", "3/h")))
 		defer lim.Close(over)
 		home := ip("192.0.2.1")
 		s.take.Store(int64(100 * time.Millisecond))
@@ -168,8 +166,7 @@ func TestALateChargeIsNotJudged(t *testing.T) {
 		require.Equal(t, limiter.OutcomeLocalAdmitted, allow(t, lim, home).Outcome())
 		s.broken.Store(false)
 		v := <-done
-		require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
-		require.False(t, v.At().IsZero())
+		require.Equal(t, []any{limiter.OutcomeAdmitted, false}, []any{v.Outcome(), v.At().IsZero()})
 		time.Sleep(10 * time.Second)
 		require.EqualValues(t, 4, counted(t, c, "ip:192.0.2.1"))
 	})

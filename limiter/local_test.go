@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -188,14 +187,11 @@ func TestPendingHitsAreHeld(t *testing.T) {
 		}
 		store.broken.Store(false)
 		v := allow(t, lim, home)
-		require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
-		require.Equal(t, "4/h", v.Limit.String())
-		require.EqualValues(t, 1, v.Remaining)
-		require.EqualValues(t, 6, v.All()[1].Remaining)
+		require.Equal(t, []any{limiter.OutcomeAdmitted, "4/h"}, []any{v.Outcome(), v.Limit.String()})
+		require.Equal(t, []int64{1, 6}, []int64{v.Remaining, v.All()[1].Remaining})
 		require.Equal(t, limiter.OutcomeAdmitted, allow(t, lim, home).Outcome())
 		require.False(t, allow(t, lim, home).Allowed)
-		require.EqualValues(t, 2, counted(t, c, "ip:192.0.2.1"))
-		require.EqualValues(t, 2, lim.Stats().Pending)
+		require.Equal(t, []int64{2, 2}, []int64{counted(t, c, "ip:192.0.2.1"), lim.Stats().Pending})
 		require.ErrorContains(t, lim.Close(over), "limiter: Close: 2 hits that were admitted locally are not known to be in the store")
 	})
 }
@@ -317,26 +313,14 @@ func TestLateAnswersUnderLocalRules(t *testing.T) {
 			store.deaf = true
 			c := farCounter(t, store)
 			lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", fmt.Sprint(most, "/h")))}, Local: localCounter(t), DecideWithin: 10 * time.Millisecond})
-			var all sync.WaitGroup
-			var mu sync.Mutex
-			admitted := 0
-			for i := range callers {
-				all.Go(func() {
-					time.Sleep(time.Duration(i%4) * 5 * time.Millisecond)
-					began := time.Now()
-					v := allow(t, lim, ip("192.0.2.1"))
-					if d := time.Since(began); d > 10*time.Millisecond {
-						t.Error("took", d)
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					if v.Allowed {
-						admitted++
-					}
-				})
-			}
-			all.Wait()
-			require.Equal(t, most, admitted)
+			got := together(callers, func(i int) limiter.Verdict {
+				time.Sleep(time.Duration(i%4) * 5 * time.Millisecond)
+				began := time.Now()
+				v := allow(t, lim, ip("192.0.2.1"))
+				require.LessOrEqual(t, time.Since(began), 10*time.Millisecond)
+				return v
+			})
+			require.Equal(t, most, got[limiter.OutcomeLocalAdmitted]+got[limiter.OutcomeAdmitted], got)
 			if callers <= 8 { // more would wait in the counter's queue, and have ended
 				require.Zero(t, lim.Stats().Carried, "calls are under way")
 			}
@@ -359,27 +343,12 @@ func TestSupersededAnswers(t *testing.T) {
 		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "4/h"))}, Local: localCounter(t), Share: 0.5, DecideWithin: 10 * time.Millisecond})
 		store.deaf = true
 		home := ip("192.0.2.1")
-		var all sync.WaitGroup
-		var verdicts [3]limiter.Verdict
-		for i, at := range []time.Duration{0, 5 * time.Millisecond, 6 * time.Millisecond} {
-			all.Go(func() {
-				time.Sleep(at)
-				if i == 0 {
-					store.slow.Store(int64(time.Second))
-				} else {
-					store.slow.Store(int64(8 * time.Millisecond))
-				}
-				verdicts[i] = allow(t, lim, home)
-			})
-		}
-		all.Wait()
-		got := map[limiter.Outcome]int{}
-		for _, v := range verdicts {
-			got[v.Outcome()]++
-		}
-		require.Equal(t, 1, got[limiter.OutcomeLocalAdmitted], got)
-		require.Equal(t, 1, got[limiter.OutcomeAdmitted], got)
-		require.Equal(t, 1, got[limiter.OutcomeLocalOverLimit], got)
+		got := together(3, func(i int) limiter.Verdict {
+			time.Sleep([]time.Duration{0, 5 * time.Millisecond, 6 * time.Millisecond}[i])
+			store.slow.Store(int64([]time.Duration{time.Second, 8 * time.Millisecond, 8 * time.Millisecond}[i]))
+			return allow(t, lim, home)
+		})
+		require.Equal(t, map[limiter.Outcome]int{limiter.OutcomeLocalAdmitted: 1, limiter.OutcomeAdmitted: 1, limiter.OutcomeLocalOverLimit: 1}, got)
 		time.Sleep(3 * time.Second)
 		require.EqualValues(t, 2, counted(t, c, "ip:192.0.2.1"))
 		require.NoError(t, lim.Close(ctx))
@@ -398,28 +367,14 @@ func TestMaxInFlight(t *testing.T) {
 			Local: localCounter(t), DecideWithin: 50 * time.Millisecond, MaxInFlight: 1,
 		})
 		home := ip("192.0.2.1")
-		decide := func(callers int) (got map[limiter.Outcome]int) {
-			got = map[limiter.Outcome]int{}
-			var all sync.WaitGroup
-			var mu sync.Mutex
-			for range callers {
-				all.Go(func() {
-					began := time.Now()
-					v := allow(t, lim, home)
-					if d := time.Since(began); d > 50*time.Millisecond {
-						t.Error("took", d)
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					got[v.Outcome()]++
-				})
-			}
-			all.Wait()
-			return got
-		}
 		// The first has its turn at once, the second after 30 ms and has its answer
 		// too late, and the others get none in time.
-		got := decide(9)
+		got := together(9, func(int) limiter.Verdict {
+			began := time.Now()
+			v := allow(t, lim, home)
+			require.LessOrEqual(t, time.Since(began), 50*time.Millisecond)
+			return v
+		})
 		require.Equal(t, map[limiter.Outcome]int{limiter.OutcomeAdmitted: 1, limiter.OutcomeFailedOpen: 1, limiter.OutcomeLocalAdmitted: 3, limiter.OutcomeLocalOverLimit: 4}, got)
 		stats := lim.Stats()
 		require.EqualValues(t, 3, stats.Pending+stats.Carried)

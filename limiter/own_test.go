@@ -78,8 +78,7 @@ func TestTimesZeroAlone(t *testing.T) {
 	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{{Event: "signup", Kind: "user", Limits: counter.MustLimits("2/m"), Ban: time.Hour}}, Observe: func(d limiter.Decision) { seen = append(seen, d) }})
 	for range 3 {
 		v := allow(t, lim, limiter.Times(user("ada"), 0))
-		require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
-		require.EqualValues(t, 2, v.Remaining)
+		require.Equal(t, []any{limiter.OutcomeAdmitted, int64(2)}, []any{v.Outcome(), v.Remaining})
 		require.True(t, v.At().IsZero())
 		require.NoError(t, lim.Refund(ctx, &v))
 	}
@@ -96,26 +95,24 @@ func TestTimesZeroAlone(t *testing.T) {
 
 // A Charge of no hits at all asks too, with the store and without.
 func TestTimesZeroInACharge(t *testing.T) {
-	store := &flakyStore{Store: memory.New(memory.Config{})}
-	c := newCounter(t, store, counter.Config{})
-	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "2/h"))}, Local: localCounter(t)})
+	s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "2/h"))}})
 	ada := user("ada")
 	charge := func(f feature.Feature, want limiter.Outcome) {
 		t.Helper()
-		require.Equal(t, want, charge(t, lim, 1, f).Outcome())
+		require.Equal(t, want, charge(t, s.lim, 1, f).Outcome())
 	}
 	for range 3 {
 		charge(limiter.Times(ada, 0), limiter.OutcomeAdmitted)
 	}
-	require.Zero(t, counted(t, c, "user:ada"))
+	require.Zero(t, counted(t, s.c, "user:ada"))
 	charge(limiter.Times(ada, 3), limiter.OutcomeOverLimit)
 	charge(limiter.Charged(limiter.Times(ada, 0)), limiter.OutcomeOverLimit)
-	require.EqualValues(t, 3, counted(t, c, "user:ada"))
-	store.broken.Store(true)
+	require.EqualValues(t, 3, counted(t, s.c, "user:ada"))
+	s.store.broken.Store(true)
 	charge(limiter.Times(user("eve"), 0), limiter.OutcomeLocalAdmitted)
-	store.broken.Store(false)
-	require.NoError(t, lim.Close(ctx))
-	require.Zero(t, counted(t, c, "user:eve"))
+	s.store.broken.Store(false)
+	require.NoError(t, s.lim.Close(ctx))
+	require.Zero(t, counted(t, s.c, "user:eve"))
 }
 
 // loaned is a context with a deadline in a second.
@@ -139,8 +136,7 @@ func TestTimesOfOneFeature(t *testing.T) {
 	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{rule, soft(0, by("user", "3/h"))}})
 	ada := user("ada")
 	v := allow(t, lim, ada, limiter.Times(ada, 3), limiter.Times(ada, 2))
-	require.EqualValues(t, 6, v.Remaining)
-	require.False(t, v.Soft[0].Denied)
+	require.Equal(t, []any{int64(6), false}, []any{v.Remaining, v.Soft[0].Denied})
 	require.EqualValues(t, 3, counted(t, c, "user:ada"))
 	require.Equal(t, []int64{1, 3, 2}, asked)
 	require.True(t, allow(t, lim, ada).Soft[0].Denied, "the soft key has the hits too")
@@ -149,8 +145,7 @@ func TestTimesOfOneFeature(t *testing.T) {
 	five := counter.MustLimits("5/h")
 	for _, f := range featuresOf(limiter.Under(limiter.Times(ada, 2), five), limiter.Times(limiter.Under(ada, five), 2)) {
 		v = allow(t, lim, f)
-		require.False(t, v.Allowed)
-		require.Equal(t, five[0], v.Limit)
+		require.Equal(t, []any{false, five[0]}, []any{v.Allowed, v.Limit})
 	}
 	require.True(t, allow(t, lim, limiter.Times(limiter.Under(ada, five), 1)).Allowed)
 	require.EqualValues(t, 5, counted(t, c, "user:ada"))
@@ -176,8 +171,7 @@ func TestTimesWhileTheStoreFails(t *testing.T) {
 	home, ada := limiter.Times(ip("192.0.2.1"), 4), limiter.Times(user("ada"), 0)
 	here := func(ip, user int64) {
 		t.Helper()
-		require.Equal(t, ip, counted(t, s.here, "ip:192.0.2.1"))
-		require.Equal(t, user, counted(t, s.here, "user:ada"))
+		require.Equal(t, []any{ip, user}, []any{counted(t, s.here, "ip:192.0.2.1"), counted(t, s.here, "user:ada")})
 	}
 	require.True(t, allow(t, s.lim, home, ada).Allowed)
 	here(4, 0)
@@ -194,8 +188,7 @@ func TestTimesWhileTheStoreFails(t *testing.T) {
 	here(12, 2)
 	s.store.broken.Store(false)
 	require.NoError(t, s.lim.Close(ctx))
-	require.EqualValues(t, 12, counted(t, s.c, "ip:192.0.2.1"))
-	require.EqualValues(t, 2, counted(t, s.c, "user:ada"))
+	require.Equal(t, []int64{12, 2}, []int64{counted(t, s.c, "ip:192.0.2.1"), counted(t, s.c, "user:ada")})
 }
 
 // Open hits of a feature are its own hits.
@@ -221,8 +214,7 @@ func TestCharged(t *testing.T) {
 		require.NoError(t, err)
 		for i, over := range []bool{false, true, true} {
 			v := allow(t, lim, home, cost)
-			require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
-			require.Equal(t, "ip", v.Kind())
+			require.Equal(t, []any{limiter.OutcomeAdmitted, "ip"}, []any{v.Outcome(), v.Kind()})
 			require.EqualValues(t, 2-i, v.Remaining)
 			states := v.All()
 			require.Len(t, states, 2)
@@ -236,8 +228,7 @@ func TestCharged(t *testing.T) {
 		require.Equal(t, "ip", alone.Missing)
 		require.NoError(t, lim.Replace(lim.Rules("signup")[1], ifMissing(limiter.MissingSkip, by("ip", "3/h"))))
 		alone = allow(t, lim, cost)
-		require.Equal(t, limiter.OutcomeAdmitted, alone.Outcome())
-		require.Equal(t, "user", alone.Kind())
+		require.Equal(t, []any{limiter.OutcomeAdmitted, "user"}, []any{alone.Outcome(), alone.Kind()})
 		require.Positive(t, alone.RetryAfter)
 		require.EqualValues(t, 12, counted(t, of, "user:ada"))
 		require.NoError(t, lim.Refund(ctx, &alone))

@@ -13,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // admitted is the number of calls that are admitted until one is denied, of at
@@ -56,18 +57,14 @@ func TestPlansShareTheCounts(t *testing.T) {
 				feature := with(&rule, &plan)
 				lim, c := withClock(t, store, clock, rule)
 				first := allow(t, lim, feature("ada"))
-				require.True(t, first.Allowed)
-				require.Equal(t, free[0], first.Limit)
+				require.Equal(t, []any{true, free[0]}, []any{first.Allowed, first.Limit})
 				require.Equal(t, 4, admitted(t, lim, feature("ada")))
 				plan = pro
 				v := allow(t, lim, feature("ada"))
-				require.True(t, v.Allowed)
-				require.Equal(t, pro[0], v.Limit)
-				require.EqualValues(t, 2, v.Remaining)
+				require.Equal(t, []any{true, pro[0], int64(2)}, []any{v.Allowed, v.Limit, v.Remaining})
 				require.Equal(t, 2, admitted(t, lim, feature("ada")))
 				peeked := peek(t, lim, 1, feature("ada"))
-				require.False(t, peeked.Allowed)
-				require.Equal(t, pro[0], peeked.Limit)
+				require.Equal(t, []any{false, pro[0]}, []any{peeked.Allowed, peeked.Limit})
 
 				require.NoError(t, lim.Refund(ctx, &first), "under the former plan")
 				require.Equal(t, 1, admitted(t, lim, feature("ada")))
@@ -192,4 +189,129 @@ func TestPlanBesideASoftRule(t *testing.T) {
 	}
 	require.ErrorContains(t, lim.Replace(rule, soft(0, on("1s:1h", by("user", "1/h")))),
 		`rule "signup" by "user": the Plans of the enforced rule beside the soft rule: counter: limit 3/d: tiers: a window of 1d is longer`)
+}
+
+// Each rule has the ladder of all limits that the rule may have.
+func TestLadderOfARule(t *testing.T) {
+	given, err := tiers.Parse("10s:1d")
+	require.NoError(t, err)
+	other, err := tiers.Parse("1s:1d, 1m:1d")
+	require.NoError(t, err)
+	plan := by("ip", "5/m")
+	plan.Plans = []counter.Limits{counter.MustLimits("9/s"), counter.MustLimits("9/h")}
+	elsewhere := by("user", "5/m")
+	elsewhere.Else, elsewhere.ElseLimits = "ip", counter.MustLimits("1/5s, 9/d")
+	own := by("ip", "5/m")
+	own.Ladder = other
+	for _, row := range []struct {
+		rules   []limiter.Rule
+		counter tiers.Ladder
+		want    string
+	}{
+		{[]limiter.Rule{by("ip", "5/m")}, tiers.Ladder{}, "1s:1m, 10s:1m"},
+		{[]limiter.Rule{by("ip", "2/s")}, tiers.Ladder{}, "50ms:1s, 1s:1s"},
+		{[]limiter.Rule{by("ip", "5/m, 20/h, 100/d")}, tiers.Ladder{}, "1s:1d, 1m:1d, 1h:1d"},
+		{[]limiter.Rule{by("ip", "5/m"), by("ip", "20/h"), by("user", "1/s")}, tiers.Ladder{}, "1s:1h, 1m:1h, 1h:1h"},
+		{[]limiter.Rule{plan}, tiers.Ladder{}, "50ms:1s, 1s:1h, 1m:1h, 1h:1h"},
+		{[]limiter.Rule{elsewhere}, tiers.Ladder{}, "50ms:5s, 1s:1d, 1m:1d, 1h:1d"},
+		{[]limiter.Rule{by("ip", "5/m")}, given, "10s:1d"},
+		{[]limiter.Rule{by("ip", "5/m")}, tiers.Default, "1s:1d, 1m:1d, 1h:1d"},
+		{[]limiter.Rule{own}, given, "1s:1d, 1m:1d"},
+		{[]limiter.Rule{own}, tiers.Ladder{}, "1s:1d, 1m:1d"},
+	} {
+		c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: row.counter})
+		require.NoError(t, err)
+		rules := newLimiter(t, c, limiter.Config{Rules: row.rules}).Rules("signup")
+		require.Equal(t, row.want, rules[0].Ladder.String(), "%v", row.rules)
+	}
+}
+
+// A lone 5/m is gone within three minutes, and a lone 2/s within seconds.
+func TestALoneRuleIsGone(t *testing.T) {
+	for limits, most := range map[string]time.Duration{"5/m": 3 * time.Minute, "2/s": 10 * time.Second} {
+		t.Run(limits, func(t *testing.T) {
+			onStores(t, func(t *testing.T, store backend.Store, in stored) {
+				c, err := counter.New(store, counter.Config{Patience: patience})
+				require.NoError(t, err)
+				lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", limits)}, DecideWithin: patience})
+				require.True(t, allow(t, lim, ip("192.0.2.1")).Allowed)
+				found := in.lives()
+				require.NotEmpty(t, found)
+				for name, life := range found {
+					require.Positive(t, life, name)
+					require.LessOrEqual(t, life, most, name)
+				}
+			})
+		})
+	}
+}
+
+// A rule that gets another ladder keeps its counts by Former: three of five were
+// used on the former ladder, which also judges what is counted from now on.
+func TestFormerLadderOfARule(t *testing.T) {
+	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
+		clock, home := newClock(), ip("192.0.2.1")
+		before, _ := withClock(t, store, clock, by("ip", "5/h"))
+		for range 3 {
+			require.True(t, allow(t, before, home).Allowed)
+		}
+		rule := by("ip", "5/h, 100/7d")
+		rule.Former = &counter.Config{Ladder: before.Rules("signup")[0].Ladder}
+		both, _ := withClock(t, store, clock, rule)
+		require.Equal(t, 1, admitted(t, both, limiter.Under(home, counter.MustLimits("4/h"))))
+		require.Equal(t, 1, admitted(t, both, home))
+		require.Equal(t, 0, admitted(t, before, home))
+	})
+}
+
+// Callers who always want more get Per / (Per + g + Skew) of a limit, as in the
+// table in docs/operating.md, g being the width of the buckets at the window's
+// edge: a hit leaves the window with its bucket. The wait ends at the end of a
+// bucket, so the share varies a little. The clock is virtual.
+func TestShareOfMax(t *testing.T) {
+	const (
+		windows = 60
+		within  = 0.06
+	)
+	for _, row := range []struct {
+		limit  string
+		ladder tiers.Ladder
+	}{
+		{"2/s", tiers.Default},
+		{"2/s", tiers.For(time.Second)},
+		{"50/s", tiers.Default},
+		{"50/s", tiers.For(time.Second)},
+		{"10/10s", tiers.Default},
+		{"10/10s", tiers.For(10 * time.Second)},
+		{"10/m", tiers.Default},
+		{"60/m", tiers.Default},
+		{"10/h", tiers.Default},
+	} {
+		limits := counter.MustLimits(row.limit)
+		per, limit := limits[0].Per, limits[0]
+		finest, err := row.ladder.Finest(per)
+		require.NoError(t, err)
+		g := row.ladder.At(finest).Width
+		for _, skew := range []time.Duration{-1, counter.DefaultSkew} {
+			want := float64(per) / float64(per+g+max(0, skew))
+			for _, rate := range []int64{3, 30} { // times Max within Per
+				now := time.Unix(1_772_494_233, 0)
+				c := newCounter(t, memory.New(memory.Config{}), counter.Config{Ladder: row.ladder, Skew: skew, Patience: -1, Now: func() time.Time { return now }})
+				step := per/time.Duration(rate*limit.Max) + 7*time.Microsecond // not in step with the buckets
+				begin, admitted := now, 0
+				for now.Sub(begin) < (windows+2)*per {
+					v, err := c.Take(ctx, key("ip:192.0.2.1"), 1, limits)
+					require.NoError(t, err)
+					if v.Allowed && now.Sub(begin) >= 2*per { // in the steady state
+						admitted++
+					}
+					now = now.Add(step)
+				}
+				share := float64(admitted) / float64(windows*limit.Max)
+				t.Logf("%-7s on %-24s skew %-6s demand %3d x Max: %.3f of Max, the formula says %.3f", limit, row.ladder, max(0, skew), rate, share, want)
+				waits := float64(step) / float64(per) / 2 // for the next call
+				require.InDelta(t, want, share, within+waits, "%s on %s", limit, row.ladder)
+			}
+		}
+	}
 }

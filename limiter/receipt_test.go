@@ -45,8 +45,7 @@ func TestReceiptIsRefundedByAnotherProcess(t *testing.T) {
 		other := withReceipts(t, store, cfg, limiter.Rule{Event: "login", Kind: "user", Limits: counter.MustLimits("1/d")})
 		features := featuresOf(ip("192.0.2.1"), user("ada"))
 		v := allowN(t, one, 2, features...)
-		require.True(t, v.Allowed)
-		require.False(t, v.Soft[0].Denied)
+		require.Equal(t, []bool{true, false}, []bool{v.Allowed, v.Soft[0].Denied})
 		same := v
 		receipt, err := one.Receipt(&v)
 		require.NoError(t, err)
@@ -227,23 +226,21 @@ func TestReceiptErrors(t *testing.T) {
 
 // A store that fails before the refund has begun leaves the receipt as it is.
 func TestReceiptOfAFailingStore(t *testing.T) {
-	store := &flakyStore{Store: memory.New(memory.Config{})}
-	c := newCounter(t, struct{ backend.Atomic }{store}, counter.Config{})
-	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "2/h"))}, Local: localCounter(t), ReceiptKey: receiptKey})
-	receipt := receiptOf(t, lim, allow(t, lim, ip("192.0.2.1")))
-	store.broken.Store(true)
-	err := lim.RefundReceipt(ctx, receipt)
+	s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "2/h"))}, ReceiptKey: receiptKey})
+	receipt := receiptOf(t, s.lim, allow(t, s.lim, ip("192.0.2.1")))
+	s.store.broken.Store(true)
+	err := s.lim.RefundReceipt(ctx, receipt)
 	require.ErrorIs(t, err, counter.ErrStore)
 	require.NotErrorIs(t, err, limiter.ErrReceipt)
-	local := allow(t, lim, ip("192.0.2.1"))
+	local := allow(t, s.lim, ip("192.0.2.1"))
 	require.Equal(t, limiter.OutcomeLocalAdmitted, local.Outcome())
-	_, err = lim.Receipt(&local)
+	_, err = s.lim.Receipt(&local)
 	require.EqualError(t, err, "limiter: Receipt: the hits were counted in this process, since the store has failed, want a Refund of the Verdict")
-	require.NoError(t, lim.Refund(ctx, &local))
-	store.broken.Store(false)
-	require.NoError(t, lim.RefundReceipt(ctx, receipt))
-	require.NoError(t, lim.Close(ctx)) // the local hit may have been on its way to the store
-	require.Zero(t, counted(t, c, "ip:192.0.2.1"))
+	require.NoError(t, s.lim.Refund(ctx, &local))
+	s.store.broken.Store(false)
+	require.NoError(t, s.lim.RefundReceipt(ctx, receipt))
+	require.NoError(t, s.lim.Close(ctx)) // the local hit may have been on its way to the store
+	require.Zero(t, counted(t, s.c, "ip:192.0.2.1"))
 }
 
 // A receipt ends the time in which hits are open.

@@ -139,21 +139,15 @@ func TestReplaceAllEndsWaitingCalls(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			lim := onMemory(t, by("ip", "1/h"), login)
 			allow(t, lim, ip("192.0.2.1"))
-			errs := make(chan error)
-			began := time.Now()
+			w, began := waiters{lim: lim}, time.Now()
 			ctx, cancel := context.WithTimeout(ctx, 24*time.Hour)
 			defer cancel()
 			for range 3 {
-				go func() {
-					_, err := lim.Wait(ctx, "signup", ip("192.0.2.1"))
-					errs <- err
-				}()
+				w.wait(ctx, "ends:", 1, ip("192.0.2.1"))
 			}
-			synctest.Wait()
 			require.NoError(t, lim.ReplaceAll(rules...))
-			for range 3 {
-				require.EqualError(t, <-errs, want)
-			}
+			want = "ends: " + want
+			require.Equal(t, []string{want, want, want}, w.now())
 			require.Zero(t, time.Since(began))
 		})
 	}
@@ -162,18 +156,15 @@ func TestReplaceAllEndsWaitingCalls(t *testing.T) {
 // Hits that were admitted while the store failed are carried though their event has
 // no rules any more, unless they are refunded before.
 func TestReplaceAllKeepsLocalHits(t *testing.T) {
-	store := &flakyStore{Store: memory.New(memory.Config{})}
-	c := newCounter(t, store, counter.Config{})
-	rule := onFailure(limiter.FailLocal, by("ip", "9/h"))
-	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{rule}, Local: localCounter(t)})
-	store.broken.Store(true)
-	first := allow(t, lim, ip("192.0.2.1"))
-	allow(t, lim, ip("192.0.2.1"))
-	require.NoError(t, lim.ReplaceAll(limiter.Rule{Event: "login", Kind: "ip", Limits: counter.MustLimits("9/h")}))
-	require.NoError(t, lim.Refund(ctx, &first))
-	store.broken.Store(false)
-	require.NoError(t, lim.Close(ctx))
-	require.EqualValues(t, 1, counted(t, c, "ip:192.0.2.1"))
+	s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "9/h"))}})
+	s.store.broken.Store(true)
+	first := allow(t, s.lim, ip("192.0.2.1"))
+	allow(t, s.lim, ip("192.0.2.1"))
+	require.NoError(t, s.lim.ReplaceAll(limiter.Rule{Event: "login", Kind: "ip", Limits: counter.MustLimits("9/h")}))
+	require.NoError(t, s.lim.Refund(ctx, &first))
+	s.store.broken.Store(false)
+	require.NoError(t, s.lim.Close(ctx))
+	require.EqualValues(t, 1, counted(t, s.c, "ip:192.0.2.1"))
 }
 
 // A changed ladder is kept by both, until the rules drop the former that they named.
@@ -228,19 +219,17 @@ func TestReplaceKeepsTheLadderOfASoftRule(t *testing.T) {
 
 // The local counter keeps a changed ladder by both as well.
 func TestReplaceKeepsTheLocalCounts(t *testing.T) {
-	store := &flakyStore{Store: memory.New(memory.Config{})}
-	c := newCounter(t, store, counter.Config{})
 	rule := onFailure(limiter.FailLocal, by("ip", "2/h"))
-	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{on(fine, rule)}, Local: localCounter(t)})
-	require.True(t, allow(t, lim, ip("192.0.2.1")).Allowed)
-	store.broken.Store(true)
-	require.True(t, allow(t, lim, ip("192.0.2.1")).Allowed)
-	require.NoError(t, lim.Replace(on(coarse, rule)))
-	require.False(t, allow(t, lim, ip("192.0.2.1")).Allowed)
-	store.broken.Store(false)
-	require.Eventually(t, func() bool { return lim.Stats().Pending == 0 }, patience, time.Millisecond)
-	require.False(t, allow(t, lim, ip("192.0.2.1")).Allowed)
-	require.NoError(t, lim.Close(ctx))
+	s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{on(fine, rule)}})
+	require.True(t, allow(t, s.lim, ip("192.0.2.1")).Allowed)
+	s.store.broken.Store(true)
+	require.True(t, allow(t, s.lim, ip("192.0.2.1")).Allowed)
+	require.NoError(t, s.lim.Replace(on(coarse, rule)))
+	require.False(t, allow(t, s.lim, ip("192.0.2.1")).Allowed)
+	s.store.broken.Store(false)
+	require.Eventually(t, func() bool { return s.lim.Stats().Pending == 0 }, patience, time.Millisecond)
+	require.False(t, allow(t, s.lim, ip("192.0.2.1")).Allowed)
+	require.NoError(t, s.lim.Close(ctx))
 }
 
 // A waiting call keeps its place, and asks at once by the new rules.
@@ -248,23 +237,14 @@ func TestReplaceWakesWaitingCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lim := onMemory(t, by("ip", "1/h"))
 		allow(t, lim, ip("192.0.2.1"))
-		order := make(chan int, 3)
-		for i := range 3 {
-			go func() {
-				_, err := lim.Wait(ctx, "signup", ip("192.0.2.1"))
-				if err != nil {
-					t.Error(err)
-				}
-				order <- i
-			}()
-			synctest.Wait()
+		w, began := waiters{lim: lim}, time.Now()
+		for _, name := range []string{"a", "b", "c"} {
+			w.wait(ctx, name, 1, ip("192.0.2.1"))
 		}
-		began := time.Now()
 		require.NoError(t, lim.Replace(by("ip", "2/h")))
-		require.Equal(t, 0, <-order)
-		synctest.Wait() // a call that is asking meanwhile hears of the old rules
+		require.Equal(t, []string{"a"}, w.now()) // a call that is asking meanwhile hears of the old rules
 		require.NoError(t, lim.Replace(soft(0, by("ip", "2/h"))))
-		require.Equal(t, 3, <-order+<-order)
+		require.Len(t, w.now(), 3)
 		require.Zero(t, time.Since(began))
 	})
 }
@@ -283,8 +263,7 @@ func TestUsageWhileTheLadderChanges(t *testing.T) {
 	three := counter.Count{Low: 3, High: 3}
 	require.Equal(t, three, usage[0].Total)
 	for i, remaining := range []int64{7, 20} {
-		require.Equal(t, three, usage[0].Limits[i].Count)
-		require.Equal(t, remaining, usage[0].Limits[i].Remaining)
+		require.Equal(t, []any{three, remaining}, []any{usage[0].Limits[i].Count, usage[0].Limits[i].Remaining})
 		require.Equal(t, remaining, v.All()[i].Remaining)
 	}
 }

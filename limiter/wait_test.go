@@ -3,10 +3,8 @@ package limiter_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,18 +23,11 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-var waitFlag = flag.Duration("wait", 300*time.Millisecond, "window of the limit under which workers wait on real stores; 3s: the default ladder")
-
 // Thirty workers wait under 5/300ms: all are admitted, in the order of their
 // calls but for the five of a window, never more than five in a window, and
-// nobody polls. The time is told, and not judged: the machine may be slow.
+// nobody polls. TestWaitScripts judges the time.
 func TestWaitOnEveryStore(t *testing.T) {
-	const workers, most = 30, 5
-	per := *waitFlag
-	ladder := tiers.Default
-	if per < time.Second {
-		ladder = tiers.For(per)
-	}
+	const workers, most, per = 30, 5, 300 * time.Millisecond
 	onStores(t, func(t *testing.T, on backend.Store, _ stored) {
 		t.Parallel()
 		var trips atomic.Int64
@@ -44,7 +35,7 @@ func TestWaitOnEveryStore(t *testing.T) {
 			trips.Add(1)
 			return do(ctx)
 		})
-		c := newCounter(t, store, counter.Config{Ladder: ladder, Patience: patience})
+		c := newCounter(t, store, counter.Config{Ladder: tiers.For(per), Patience: patience})
 		lim := newLimiter(t, c, limiter.Config{DecideWithin: patience, Rules: []limiter.Rule{
 			{Event: "mail", Kind: "user", Limits: counter.Limits{{Max: most, Per: per}}},
 		}})
@@ -79,27 +70,6 @@ func TestWaitOnEveryStore(t *testing.T) {
 		}
 		require.LessOrEqual(t, trips.Load(), int64(2*workers*3), "a denial on memcached takes up to three trips")
 
-		// The least time by which a lone caller would be admitted, who comes back
-		// after RetryAfter: the fifth hit before must leave its window.
-		judge := oracle.Judge{Ladder: ladder, Skew: c.Config().Skew}
-		if strings.HasSuffix(t.Name(), "/memcached") {
-			judge.Settle = counter.DefaultSettle
-		}
-		fine, err := ladder.Finest(per)
-		require.NoError(t, err)
-		width := ladder.At(fine).Width
-		var least []time.Time
-		for rank, i := range order {
-			at := verdicts[i].At()
-			if rank >= most {
-				end := (tiers.Index(least[rank-most].UnixNano(), width) + 1) * int64(width)
-				at = time.Unix(0, end).Add(judge.Reach(per) + c.Config().Skew)
-			}
-			least = append(least, at)
-		}
-		first := verdicts[order[0]].At()
-		took, ideal := verdicts[order[workers-1]].At().Sub(first), least[workers-1].Sub(first)
-		t.Logf("%d workers under %d/%s: %s, the least is %s: %+.1f %%; %d calls of the store", workers, most, per, took, ideal, 100*(float64(took)/float64(ideal)-1), trips.Load())
 	})
 }
 
@@ -275,8 +245,7 @@ func TestWaitDeadlines(t *testing.T) {
 				require.ErrorIs(t, err, limiter.ErrWaitTooLong)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.EqualError(t, err, `limiter: event "signup": the turn would come too late: context deadline exceeded`)
-				require.False(t, v.Allowed)
-				require.Equal(t, "2/h", v.Limit.String())
+				require.Equal(t, []any{false, "2/h"}, []any{v.Allowed, v.Limit.String()})
 				require.Equal(t, limiter.OutcomeOverLimit, v.Outcome())
 			}
 			return v, err
@@ -336,8 +305,8 @@ func TestWaitDeadlines(t *testing.T) {
 	})
 }
 
-// The caller's mistakes, and calls that no wait will admit, neither wait nor
-// queue, whoever is waiting.
+// Calls that no wait will admit, and calls that need none, neither wait nor queue,
+// whoever is waiting.
 func TestWaitInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newCountingStore()
@@ -346,43 +315,32 @@ func TestWaitInVain(t *testing.T) {
 		}})
 		fill(t, lim, user("7"))
 		over, cancel := context.WithCancel(ctx)
-		go func() { _, _ = lim.Wait(over, "signup", user("7")) }()
+		defer cancel()
+		waited := make(chan limiter.Verdict)
+		go func() {
+			v, _ := lim.Wait(over, "signup", user("7"))
+			waited <- v
+		}()
 		synctest.Wait()
 		store.asked()
 		began := time.Now()
-		canceled, end := context.WithCancel(ctx)
-		end()
-		for _, row := range []struct {
-			ctx      context.Context
-			event    string
-			n        int64
-			features []feature.Feature
-			want     string
-			is       error
-		}{
-			{ctx, "signup", 3, featuresOf(user("7")), `limiter: event "signup": n is 3, want at most 2 under 2/h by "user": no wait will do`, limiter.ErrNever},
-			{ctx, "signup", 1, nil, `limiter: event "signup": no feature of kind "user": no wait will do`, limiter.ErrNever},
-			{ctx, "logout", 1, nil, `limiter: event "logout" has no rules, which "login" and "signup" have`, nil},
-			{ctx, "signup", 0, featuresOf(user("7")), `limiter: event "signup": n is 0, want 1 to 9007199254740991`, nil},
-			{ctx, "signup", 1, featuresOf(user("7"), feature.Email("x")), `limiter: feature "email" is not an e-mail address, want local-part@domain, event "signup"`, nil},
-			{canceled, "signup", 1, featuresOf(user("7")), `limiter: event "signup": context canceled`, context.Canceled},
-			{canceled, "login", 1, nil, `limiter: event "login": context canceled`, context.Canceled},
+		for want, features := range map[string][]feature.Feature{
+			`limiter: event "signup": n is 3, want at most 2 under 2/h by "user": no wait will do`: {user("7")},
+			`limiter: event "signup": no feature of kind "user": no wait will do`:                  nil,
 		} {
-			v, err := lim.WaitN(row.ctx, row.event, row.n, row.features...)
-			require.EqualError(t, err, row.want)
-			require.False(t, v.Allowed)
-			require.Equal(t, row.is == limiter.ErrNever, v.RetryAfter == counter.Never)
-			if row.is != nil {
-				require.ErrorIs(t, err, row.is)
-			}
+			v, err := lim.WaitN(ctx, "signup", 3, features...)
+			require.EqualError(t, err, want)
+			require.ErrorIs(t, err, limiter.ErrNever)
+			require.Equal(t, []any{false, counter.Never}, []any{v.Allowed, v.RetryAfter})
 		}
-		v, err := lim.Wait(ctx, "login")
-		require.NoError(t, err)
-		require.Equal(t, limiter.OutcomeSkipped, v.Outcome())
+		require.Equal(t, limiter.OutcomeSkipped, must(t)(lim.Wait(ctx, "login")).Outcome())
 		require.Zero(t, time.Since(began))
 		steps, _ := store.asked()
 		require.Zero(t, steps)
+		time.Sleep(30 * time.Minute)
 		cancel()
+		v := <-waited
+		require.InDelta(t, 30*time.Minute, v.RetryAfter, float64(3*time.Minute), "what is left of the wait")
 	})
 }
 
@@ -550,16 +508,8 @@ func TestWaitSideBySide(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			lim := newLimiter(t, newCounter(t, newFarStore(row.slow), counter.Config{}), limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailOpen, by("user", "100/h"))}})
 			began := time.Now()
-			var all sync.WaitGroup
-			for range 100 {
-				all.Go(func() {
-					v, err := lim.Wait(ctx, "signup", user("7"))
-					if err != nil || v.Outcome() != row.want {
-						t.Error(v, err)
-					}
-				})
-			}
-			all.Wait()
+			got := together(100, func(int) limiter.Verdict { return must(t)(lim.Wait(ctx, "signup", user("7"))) })
+			require.Equal(t, map[limiter.Outcome]int{row.want: 100}, got, row.name)
 			require.LessOrEqual(t, time.Since(began), row.most, row.name)
 		})
 	}
@@ -581,13 +531,11 @@ func TestWaitWhileTheStoreFails(t *testing.T) {
 		time.AfterFunc(fails, func() { store.broken.Store(false) })
 		began := time.Now()
 		var all sync.WaitGroup
-		for i := range 20 {
+		for range 20 {
 			all.Go(func() {
-				v, err := lim.Wait(ctx, "signup", user("7"))
+				v := must(t)(lim.Wait(ctx, "signup", user("7")))
 				took := time.Since(began)
-				if err != nil || v.Outcome() != limiter.OutcomeAdmitted || took < fails || took > fails+2*time.Second {
-					t.Error(i, v, err, took)
-				}
+				require.True(t, v.Outcome() == limiter.OutcomeAdmitted && took >= fails && took <= fails+2*time.Second, "%s: %s", took, v)
 			})
 		}
 		synctest.Wait()
@@ -632,6 +580,28 @@ func TestWaitForARefund(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Whatever frees a key of a waiting call lets the call ask at once.
+func TestWaitIsWoken(t *testing.T) {
+	home, ada := ip("192.0.2.1"), user("7")
+	for name, free := range map[string]func(lim *limiter.Limiter) error{
+		"a credit":           func(lim *limiter.Limiter) error { _, err := lim.Charge(ctx, "signup", -1, home, ada); return err },
+		"a Forget of a part": func(lim *limiter.Limiter) error { return lim.Forget(ctx, "signup", ada) },
+		"an Erase of a part": func(lim *limiter.Limiter) error { return lim.Erase(ctx, ada) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			lim := onMemory(t, by("user", "1/h"), by("ip", "9/h"))
+			allow(t, lim, home, ada)
+			w, began := waiters{lim: lim}, time.Now()
+			w.wait(ctx, name, 1, home, ada)
+			time.Sleep(time.Minute)
+			require.NoError(t, free(lim))
+			require.Equal(t, []string{name}, w.now())
+			w.all.Wait()
+			require.Equal(t, time.Minute, time.Since(began))
+		})
 	}
 }
 

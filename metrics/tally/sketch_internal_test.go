@@ -53,8 +53,8 @@ func TestMostDeniedAfterAFlood(t *testing.T) {
 	require.LessOrEqual(t, all[len(all)-1].AtLeast, int64(1))
 }
 
-// Random denials, Forgets and hours: a count is within its bounds, no key that
-// has more than the least is left out, and all numbers of a shard fit each other.
+// Random denials, Forgets and hours: a count is within its bounds, and no key
+// that has more than the least is left out.
 func TestMostDeniedAgainstAnExactCount(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -95,28 +95,6 @@ func TestMostDeniedAgainstAnExactCount(t *testing.T) {
 		var floor int64
 		for i := range s.shards {
 			floor = max(floor, s.shards[i].now.floor+s.shards[i].last.floor)
-			for _, hour := range []*spaceSaving{s.shards[i].now, s.shards[i].last} {
-				chained := 0
-				for p, i := range hour.order {
-					d := &hour.counters[i]
-					if p != int(d.place) || p > 0 && hour.counters[hour.order[p-1]].count > d.count {
-						t.Fatalf("counter %d, count %d, has place %d of the order %v", i, d.count, d.place, hour.order)
-					}
-					if d.count > 0 {
-						if at := *hour.link(d.hash); at != i {
-							t.Fatalf("counter %d is not found by its hash: %d", i, at)
-						}
-						chained++
-					}
-				}
-				linked := 0
-				for _, next := range hour.heads {
-					for ; next != 0; next = hour.counters[next].next {
-						linked++
-					}
-				}
-				require.Equal(t, chained, linked)
-			}
 		}
 		for i, k := range keys {
 			key := counter.Key{Event: k.Event, Feature: k.Feature}
