@@ -433,14 +433,3 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkCheck(b *testing.B) {
-	history := simulate(&atomicStore{rng: rng(1)}, 20000)
-	b.ReportAllocs()
-	for b.Loop() {
-		if r := check(atomicConfig, history); r.Bad > 0 {
-			b.Fatal(r.Findings[0].String())
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(history)), "ns/call")
-}

@@ -1,7 +1,6 @@
 package oracle
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -67,38 +66,4 @@ func TestJudgeWantsRoomUnderEveryLimit(t *testing.T) {
 func TestJudgeOfAWindowThatTheLadderLacks(t *testing.T) {
 	_, err := Judge{Ladder: mustLadder(t, "1s:1h")}.Allowed(&Log{}, time.Unix(0, 0), 1, counter.MustLimits("0/s, 1/d"))
 	require.ErrorContains(t, err, "tiers: a window of 1d is longer")
-}
-
-// Stamps that run back by up to 23 minutes, several keys: fast enough to check
-// every call of a long log.
-func BenchmarkJudge(b *testing.B) {
-	const events, keys = 260_000, 40
-	limits := counter.MustLimits("10/m, 50/h, 100/d")
-	j := Judge{Ladder: tiers.For(limits.Windows()...)}
-	rnd := rand.New(rand.NewPCG(1, 2))
-	for b.Loop() {
-		var logs [keys]Log
-		var admitted int64
-		clock := time.Unix(1_700_000_000, 0)
-		for range events {
-			clock = clock.Add(time.Duration(rnd.Int64N(int64(8 * time.Second))))
-			at := clock.Add(-time.Duration(rnd.Int64N(int64(23 * time.Minute))))
-			log := &logs[rnd.IntN(keys)]
-			allowed, err := j.Allowed(log, at, 1, limits)
-			require.NoError(b, err)
-			if allowed {
-				log.Add(at, 1)
-				admitted++
-			}
-		}
-		var total int64
-		for i := range logs {
-			total += logs[i].Total()
-			for _, limit := range limits {
-				require.LessOrEqual(b, logs[i].Worst(limit.Per), limit.Max)
-			}
-		}
-		require.Equal(b, admitted, total)
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*events), "ns/call")
 }

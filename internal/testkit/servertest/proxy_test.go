@@ -26,11 +26,10 @@ func TestProxyCountsTrips(t *testing.T) {
 		trips int
 	}{
 		{"nothing", func() {}, 0},
-		{"one request", func() { send(t, a, "1\n"); receive(t, a, "1\n") }, 1},
+		{"one request", func() { exchange(t, a, "1\n") }, 1},
 		{"one after the other", func() {
 			for _, conn := range []net.Conn{a, b, a} {
-				send(t, conn, "2\n")
-				receive(t, conn, "2\n")
+				exchange(t, conn, "2\n")
 			}
 		}, 3},
 		{"side by side, on two connections", func() {
@@ -41,8 +40,7 @@ func TestProxyCountsTrips(t *testing.T) {
 		}, 1},
 		{"one after the other, on one connection, without waiting", func() {
 			send(t, a, "4\n")
-			send(t, a, "5\n")
-			receive(t, a, "5\n")
+			exchange(t, a, "5\n")
 		}, 1},
 		{"two, then one that waited for the first", func() {
 			send(t, a, "6\n")
@@ -57,20 +55,11 @@ func TestProxyCountsTrips(t *testing.T) {
 		c.call()
 		require.Equal(t, c.trips, p.Trips(), c.name)
 	}
-}
-
-func TestProxyCountsConnections(t *testing.T) {
-	t.Parallel()
-	p := NewProxy(t, echo(t, nil), 0)
-	for range 3 {
-		conn := connect(t, p.Addr)
-		send(t, conn, "1\n")
-		receive(t, conn, "1\n")
-	}
-	require.Equal(t, 3, p.Conns())
+	exchange(t, connect(t, p.Addr), "8\n")
+	exchange(t, connect(t, p.Addr), "8\n")
+	require.Equal(t, 2, p.Conns())
 	p.Reset()
-	require.Zero(t, p.Conns())
-	require.Zero(t, p.Trips())
+	require.Zero(t, p.Conns()+p.Trips())
 }
 
 func TestProxyDelaysAndKeepsTheThroughput(t *testing.T) {
@@ -79,8 +68,7 @@ func TestProxyDelaysAndKeepsTheThroughput(t *testing.T) {
 	p := NewProxy(t, echo(t, nil), delay)
 	conn := connect(t, p.Addr)
 	began := time.Now()
-	send(t, conn, "1\n")
-	receive(t, conn, "1\n")
+	exchange(t, conn, "1\n")
 	require.GreaterOrEqual(t, time.Since(began), 2*delay)
 
 	// The proxy reads 64 KiB at a time at most: 8 MiB are 128 chunks or more.
@@ -185,37 +173,24 @@ func TestProxyDelaysEachDirection(t *testing.T) {
 	long.Less(t, time.Since(began), far)
 }
 
-func TestProxyAborts(t *testing.T) {
+func TestProxyCutsAndAborts(t *testing.T) {
 	t.Parallel()
 	p := NewProxy(t, echo(t, nil), 0)
+	for _, end := range []func(){p.Cut, p.Abort} {
+		conn := connect(t, p.Addr)
+		exchange(t, conn, "1\n")
+		p.Pause()
+		send(t, conn, "lost\n")
+		end()
+		p.Resume()
+		requireClosed(t, conn)
+	}
 	conn := connect(t, p.Addr)
-	send(t, conn, "1\n")
-	receive(t, conn, "1\n")
+	exchange(t, conn, "2\n")
 	p.Abort()
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
 	_, err := conn.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
-
-	again := connect(t, p.Addr)
-	send(t, again, "2\n")
-	receive(t, again, "2\n")
-}
-
-func TestProxyCuts(t *testing.T) {
-	t.Parallel()
-	p := NewProxy(t, echo(t, nil), 0)
-	conn := connect(t, p.Addr)
-	send(t, conn, "1\n")
-	receive(t, conn, "1\n")
-	p.Pause()
-	send(t, conn, "lost\n")
-	p.Cut()
-	p.Resume()
-	requireClosed(t, conn)
-
-	conn = connect(t, p.Addr)
-	send(t, conn, "2\n")
-	receive(t, conn, "2\n")
 }
 
 func TestProxyToNobody(t *testing.T) {
@@ -269,6 +244,13 @@ func connect(t testing.TB, addr string) net.Conn {
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
+}
+
+// exchange sends a line and receives the line.
+func exchange(t testing.TB, conn net.Conn, line string) {
+	t.Helper()
+	send(t, conn, line)
+	receive(t, conn, line)
 }
 
 func send(t testing.TB, conn net.Conn, line string) {

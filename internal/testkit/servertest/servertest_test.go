@@ -68,32 +68,24 @@ func TestRestartedServersAreEmpty(t *testing.T) {
 	require.Contains(t, ask(t, m.Addr, "get key\r\n", "END\r\n"), "value")
 	m.Restart()
 	require.NotContains(t, ask(t, m.Addr, "get key\r\n", "END\r\n"), "value")
-
-	r := StartRedis(t)
-	_, err := Command(r.Addr, "SET", "key", "value")
-	require.NoError(t, err)
-	r.Restart()
-	value, err := Command(r.Addr, "GET", "key")
-	require.NoError(t, err)
-	require.Nil(t, value)
-}
-
-func TestRestartedServersFindTheirFiles(t *testing.T) {
-	t.Parallel()
-	r := StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
-	_, err := Command(r.Addr, "SET", "key", "value")
-	require.NoError(t, err)
-	r.Restart()
-	value, err := Command(r.Addr, "GET", "key")
-	require.NoError(t, err)
-	require.Equal(t, "value", value)
-
-	r.Kill()
-	require.NoError(t, os.RemoveAll(filepath.Join(r.Dir(), "appendonlydir")))
-	r.Restart()
-	value, err = Command(r.Addr, "GET", "key")
-	require.NoError(t, err)
-	require.Nil(t, value)
+	keeping := []string{"--appendonly", "yes", "--appendfsync", "always"}
+	for _, row := range []struct {
+		args []string
+		lost bool // the files, while the server is down
+		want any
+	}{{nil, false, nil}, {keeping, false, "value"}, {keeping, true, nil}} {
+		r := StartRedis(t, row.args...)
+		_, err := Command(r.Addr, "SET", "key", "value")
+		require.NoError(t, err)
+		if row.lost {
+			r.Kill()
+			require.NoError(t, os.RemoveAll(filepath.Join(r.Dir(), "appendonlydir")))
+		}
+		r.Restart()
+		value, err := Command(r.Addr, "GET", "key")
+		require.NoError(t, err)
+		require.Equal(t, row.want, value, "%+v", row)
+	}
 }
 
 func TestPausedServerIsHalfOpen(t *testing.T) {
