@@ -73,26 +73,15 @@ func (a *astride) race(children []*child, store backend.Store, prefix string, cr
 	middle := start.Add(within/2 + crewSkew/2)
 	boundary := middle.Truncate(width).Add(width)
 	o := order{Race: fmt.Sprint(crowd.timeout, round), Limits: limit, Start: start, Within: within, Shift: boundary.Sub(middle), Timeout: crowd.timeout}
-	reports := all(children, o)
-	admitted := 0
-	var told time.Time
-	for _, r := range reports {
-		admitted += len(r.Admitted)
-		a.failed += r.Failed
-		a.slowest = max(a.slowest, r.Slowest)
-		if r.Told.After(told) {
-			told = r.Told
-		}
+	r := all(children, o)
+	a.taken, a.failed, a.slowest = a.taken+len(r.Admitted), a.failed+r.Failed, max(a.slowest, r.Slowest)
+	if len(r.Admitted) > places {
+		failf("%s, patience %s, round %d: %d admitted across the end of a bucket, want at most %d", limit, crowd.timeout, round, len(r.Admitted), places)
 	}
-	if admitted > places {
-		failf("%s, patience %s, round %d: %d admitted across the end of a bucket, want at most %d", limit, crowd.timeout, round, admitted, places)
-	}
-	a.taken += admitted
 	// A lone caller afterwards, on the clock that is right.
-	now := time.Now()
-	c := value(counter.New(store, counter.Config{Prefix: prefix, Skew: crewSkew, Patience: 10 * time.Second, Now: func() time.Time { return time.Now().Add(o.Shift) }}))
-	v := value(c.Peek(context.Background(), counter.Key{Event: "astride", Feature: o.Race}, 1, counter.MustLimits(limit)))
-	if beyond := toldBeyond(told, now.Add(v.RetryAfter)); beyond > 0 {
+	now, c := time.Now(), value(counter.New(store, o.config(prefix)))
+	v := value(c.Peek(context.Background(), counter.Key{Event: "race", Feature: o.Race}, 1, counter.MustLimits(limit)))
+	if beyond := toldBeyond(r.Told, now.Add(v.RetryAfter)); beyond > 0 {
 		a.misled++
 		a.wrong = max(a.wrong, beyond)
 	}

@@ -40,13 +40,12 @@ type job struct {
 
 // order is one task of a child.
 type order struct {
-	Race   string        // racers for this key, at the same instant; or, if the key is empty,
+	Race   string        // racers for this key; or, if the key is empty,
 	For    time.Duration // one caller after the other, for so long
 	Limits string
 
-	// A race astride a boundary: the racers of a child begin at Start and up to
-	// Within later, on a clock ahead of the true time by Shift and the child's own
-	// error. Zero Start: at once, on a clock that stands still.
+	// The racers of a child begin at Start, or at once, and up to Within later, on a
+	// clock ahead of the true time by Shift and the child's own error.
 	Start   time.Time
 	Within  time.Duration
 	Shift   time.Duration
@@ -58,6 +57,7 @@ type report struct {
 	Admitted []admission
 	Denied   int
 	Failed   int
+	Failure  string        // of the last call that failed
 	Told     time.Time     // the latest instant, in true time, to which a loser was told to wait
 	Slowest  time.Duration // call
 	Error    string
@@ -180,62 +180,23 @@ func serveChild(t *testing.T, open func(string) (backend.Store, error)) {
 
 // do fills in the report on an order, or stops at what no order may meet.
 func (j job) do(store backend.Store, o order, r *report) {
-	switch {
-	case !o.Start.IsZero():
-		j.astride(store, o, r)
-	case o.Race != "":
-		j.race(store, o, r)
-	default:
-		j.hit(store, o, r)
-	}
-}
-
-func (j job) race(store backend.Store, o order, r *report) {
-	c := value(counter.New(store, raceConfig(j.Prefix, j.Ahead)))
-	var mu sync.Mutex
-	together(racers/crew, func(int) {
-		v := value(c.Take(context.Background(), counter.Key{Event: "race", Feature: o.Race}, 1, counter.MustLimits(o.Limits)))
-		mu.Lock()
-		defer mu.Unlock()
-		if v.Allowed {
-			r.Admitted = append(r.Admitted, admission{})
+	ahead, limits := o.Shift+j.Ahead, counter.MustLimits(o.Limits)
+	cfg := counter.Config{Prefix: j.Prefix, Skew: crewSkew, Patience: o.Timeout, Now: func() time.Time { return time.Now().Add(ahead) }}
+	if o.Race == "" {
+		cfg.Ladder, cfg.Settle = mustLadder("100ms:3s, 1s:3s"), time.Second
+		c := value(counter.New(store, cfg))
+		for began := time.Now(); time.Since(began) < o.For; time.Sleep(2 * time.Millisecond) {
+			v, err := c.Take(context.Background(), counter.Key{Event: "window", Feature: "x"}, 1, limits)
+			r.count(v, err, ahead)
 		}
-	})
-}
-
-func (j job) hit(store backend.Store, o order, r *report) {
-	c := value(counter.New(store, counter.Config{Ladder: mustLadder("100ms:3s, 1s:3s"), Prefix: j.Prefix, Skew: crewSkew, Settle: time.Second,
-		Now: func() time.Time { return time.Now().Add(j.Ahead) }}))
-	for began := time.Now(); time.Since(began) < o.For; time.Sleep(2 * time.Millisecond) {
-		v, err := c.Take(context.Background(), counter.Key{Event: "window", Feature: "x"}, 1, counter.MustLimits(o.Limits))
-		r.count(v, err, j.Ahead)
+		return
 	}
-}
-
-// count adds a call by a clock ahead of the true time by so much. A call may fail for
-// the store's sake.
-func (r *report) count(v counter.Verdict, err error, ahead time.Duration) {
-	switch {
-	case errors.Is(err, backend.ErrStore):
-		r.Failed++
-	case err != nil:
-		must(err)
-	case v.Allowed:
-		r.Admitted = append(r.Admitted, admission{v.At(), v.At().Add(-ahead)})
-	default:
-		r.Denied++
-	}
-}
-
-// astride is a child's part of a race across the end of a bucket.
-func (j job) astride(store backend.Store, o order, r *report) {
-	ahead := o.Shift + j.Ahead
-	c := value(counter.New(store, counter.Config{Prefix: j.Prefix, Skew: crewSkew, Patience: o.Timeout, Now: func() time.Time { return time.Now().Add(ahead) }}))
+	c := value(counter.New(store, cfg))
 	var mu sync.Mutex
 	together(racers/crew, func(int) {
 		time.Sleep(time.Until(o.Start) + rand.N(o.Within+1))
 		from := time.Now()
-		v, err := c.Take(context.Background(), counter.Key{Event: "astride", Feature: o.Race}, 1, counter.MustLimits(o.Limits))
+		v, err := c.Take(context.Background(), counter.Key{Event: "race", Feature: o.Race}, 1, limits)
 		to := time.Now()
 		mu.Lock()
 		defer mu.Unlock()
@@ -245,4 +206,20 @@ func (j job) astride(store backend.Store, o order, r *report) {
 			r.Told = told
 		}
 	})
+}
+
+// count adds a call by a clock ahead of the true time by so much. A call may fail for
+// the store's sake.
+func (r *report) count(v counter.Verdict, err error, ahead time.Duration) {
+	switch {
+	case errors.Is(err, backend.ErrStore):
+		r.Failed++
+		r.Failure = err.Error()
+	case err != nil:
+		must(err)
+	case v.Allowed:
+		r.Admitted = append(r.Admitted, admission{v.At(), v.At().Add(-ahead)})
+	default:
+		r.Denied++
+	}
 }

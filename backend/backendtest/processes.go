@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,27 +73,35 @@ func processes(test, where string, open func(string) (backend.Store, error)) (er
 	})
 }
 
-// all asks every child at once, and returns their answers.
-func all(children []*child, o order) []report {
+// all asks every child at once, and returns the sum of their reports.
+func all(children []*child, o order) (sum report) {
 	reports := make([]report, len(children))
 	together(len(children), func(i int) { reports[i] = value(children[i].ask(o)) })
-	return reports
+	for _, r := range reports {
+		sum.Admitted = append(sum.Admitted, r.Admitted...)
+		sum.Denied, sum.Failed = sum.Denied+r.Denied, sum.Failed+r.Failed
+		sum.Failure = cmp.Or(r.Failure, sum.Failure)
+		sum.Slowest = max(sum.Slowest, r.Slowest)
+		if r.Told.After(sum.Told) {
+			sum.Told = r.Told
+		}
+	}
+	return sum
 }
 
 // raceOfProcesses has 40 racers in all processes for 7 places.
 func raceOfProcesses(children []*child, store backend.Store, prefix string) {
 	const rounds = 40
-	c := value(counter.New(store, raceConfig(prefix, 0)))
 	for round := range rounds {
-		o := order{Race: fmt.Sprint("race", round), Limits: []string{"7/d", "7/m, 9/h, 8/d"}[round%2]}
-		reports := all(children, o)
-		admitted := 0
-		for _, r := range reports {
-			admitted += len(r.Admitted)
+		o := order{Race: fmt.Sprint("race", round), Limits: []string{"7/d", "7/m, 9/h, 8/d"}[round%2], Shift: noon.Sub(time.Now()), Timeout: 10 * time.Second}
+		r := all(children, o)
+		if r.Failed > 0 {
+			failf("%d processes, %s, round %d: %d calls failed: %s", len(children), o.Limits, round, r.Failed, r.Failure)
 		}
-		if admitted != places {
-			failf("%d processes, %s, round %d: %d admitted, want %d", len(children), o.Limits, round, admitted, places)
+		if len(r.Admitted) != places {
+			failf("%d processes, %s, round %d: %d admitted, want %d", len(children), o.Limits, round, len(r.Admitted), places)
 		}
+		c := value(counter.New(store, o.config(prefix)))
 		n := value(c.Count(context.Background(), counter.Key{Event: "race", Feature: o.Race}, 24*time.Hour))
 		if n.High != places {
 			failf("%d processes, %s, round %d: %d are left after the race, want %d", len(children), o.Limits, round, n.High, places)
@@ -100,22 +109,20 @@ func raceOfProcesses(children []*child, store backend.Store, prefix string) {
 	}
 }
 
+// config is the Config of a lone caller on the clock of a race that is right.
+func (o order) config(prefix string) counter.Config {
+	return counter.Config{Prefix: prefix, Skew: crewSkew, Patience: 10 * time.Second, Now: func() time.Time { return time.Now().Add(o.Shift) }}
+}
+
 // windowOfProcesses has all processes hit a key for some seconds.
 func windowOfProcesses(children []*child) {
 	o := order{For: 5 * time.Second, Limits: "5/s, 9/3s"}
-	reports := all(children, o)
-	var hits []admission
-	denied, failed := 0, 0
-	for _, r := range reports {
-		hits = append(hits, r.Admitted...)
-		denied += r.Denied
-		failed += r.Failed
-	}
-	if len(hits) == 0 || denied == 0 {
-		failf("%d processes: %d admitted, %d denied, %d failed: that proves nothing", len(children), len(hits), denied, failed)
+	r := all(children, o)
+	if len(r.Admitted) == 0 || r.Denied == 0 {
+		failf("%d processes: %d admitted, %d denied, %d failed: that proves nothing", len(children), len(r.Admitted), r.Denied, r.Failed)
 	}
 	for _, limit := range counter.MustLimits(o.Limits) {
-		if n := fullest(hits, limit.Per); n > limit.Max {
+		if n := fullest(r.Admitted, limit.Per); n > limit.Max {
 			failf("%d processes, limit %s: %d admitted within a window", len(children), limit, n)
 		}
 	}
@@ -133,14 +140,6 @@ func fullest(hits []admission, per time.Duration) int64 {
 		labels, instants = append(labels, h.Label), append(instants, h.At)
 	}
 	return max(promise.Fullest(labels, per), promise.Fullest(instants, per))
-}
-
-// raceConfig is the Config of a caller in a race that begins at noon, now.
-func raceConfig(prefix string, ahead time.Duration) counter.Config {
-	began := time.Now()
-	return counter.Config{Prefix: prefix, Skew: crewSkew, Patience: 10 * time.Second, Now: func() time.Time {
-		return noon.Add(ahead + time.Since(began))
-	}}
 }
 
 // isChild reports whether Processes has begun this process.

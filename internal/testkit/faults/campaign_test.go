@@ -60,18 +60,18 @@ func TestShortCampaign(t *testing.T) {
 	})
 	require.NoError(t, c.verdict(), again)
 	came := map[string]int{}
-	var sum history.Report
+	full := int64(0)
 	for _, w := range c.worlds {
 		for name, n := range w.faults {
 			came[name] += n
 		}
-		sum.Merge(w.report())
+		full += w.report().Full
 		require.Positive(t, w.report().Windows, w.name)
 	}
 	for _, k := range all {
 		require.Positive(t, came[k.name], k.name)
 	}
-	require.Positive(t, sum.Full, "no window was full: that proves nothing")
+	require.Positive(t, full, "no window was full: that proves nothing")
 	t.Log("\n" + c.page(again))
 }
 

@@ -34,6 +34,7 @@ type world struct {
 	started   int        // processes so far
 	processes []*process // that live
 	checkers  [len(ladders)]*history.Checker
+	sum       history.Report // of all checkers
 	underWay  map[*disturbance]bool
 	known     int64 // of watch
 	faults    map[string]int
@@ -81,7 +82,7 @@ func (w *world) local() bool { return len(w.servers) == 0 }
 func (w *world) open() error {
 	w.underWay, w.faults = map[*disturbance]bool{}, map[string]int{}
 	for i := range w.checkers {
-		w.checkers[i] = history.New(checkConfig(w.name, i))
+		w.checkers[i] = history.New(checkConfig(w.name, i), &w.sum)
 	}
 	if w.setUp != nil {
 		w.setUp(w)
@@ -245,11 +246,8 @@ func (w *world) check() {
 func (w *world) report() *history.Report {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	sum := &history.Report{}
-	for _, c := range w.checkers {
-		sum.Merge(&c.Report)
-	}
-	return sum
+	sum := w.sum
+	return &sum
 }
 
 // fail ends the campaign.

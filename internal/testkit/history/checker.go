@@ -12,7 +12,7 @@ import (
 // over every call and Fault every fault; Advance checks. A Checker is not for use
 // by several goroutines.
 type Checker struct {
-	Report Report
+	*Report
 
 	cfg     Config
 	keys    map[string]*key
@@ -23,9 +23,10 @@ type Checker struct {
 	found   [5]int  // breaks by rule
 }
 
-// New makes a Checker.
-func New(cfg Config) *Checker {
-	return &Checker{cfg: cfg, keys: map[string]*key{}, takes: map[uint64]*record{}}
+// New makes a Checker that writes its findings into a Report, together with other
+// Checkers.
+func New(cfg Config, report *Report) *Checker {
+	return &Checker{Report: report, cfg: cfg, keys: map[string]*key{}, takes: map[uint64]*record{}}
 }
 
 // key is the state of a key in a Checker.

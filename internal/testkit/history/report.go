@@ -11,7 +11,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 )
 
-// Report sums up the findings of a [Checker] so far.
+// Report sums up the findings of some [Checker]s so far.
 type Report struct {
 	Calls [Kinds][Done + 1]int64 // by kind and outcome
 
@@ -52,27 +52,6 @@ func (f *Finding) String() string {
 }
 
 func (r *Report) count(call *Call) { r.Calls[call.Kind][call.Outcome]++ }
-
-// Merge adds other to r.
-func (r *Report) Merge(other *Report) {
-	for k := range r.Calls {
-		for o := range r.Calls[k] {
-			r.Calls[k][o] += other.Calls[k][o]
-		}
-	}
-	for _, sum := range []struct{ to, from *int64 }{
-		{&r.Labels, &other.Labels}, {&r.Mislabelled, &other.Mislabelled}, {&r.Windows, &other.Windows}, {&r.Full, &other.Full}, {&r.Over, &other.Over},
-		{&r.HalfForgotten, &other.HalfForgotten}, {&r.Lossy, &other.Lossy}, {&r.LossyOver, &other.LossyOver}, {&r.Beyond, &other.Beyond}, {&r.BeyondOver, &other.BeyondOver},
-		{&r.Seen, &other.Seen}, {&r.Unseen, &other.Unseen}, {&r.BeyondSeen, &other.BeyondSeen},
-		{&r.BeyondDenied, &other.BeyondDenied}, {&r.Left, &other.Left}, {&r.Bad, &other.Bad},
-	} {
-		*sum.to += *sum.from
-	}
-	for i := range r.Reasons {
-		r.Reasons[i] += other.Reasons[i]
-	}
-	r.Findings = append(r.Findings, other.Findings...)
-}
 
 // find notes a break of a rule by the call r.
 func (c *Checker) find(rule int, key string, limit counter.Limit, r *record, what string) {

@@ -190,7 +190,7 @@ func simulate(s *atomicStore, calls int) []*Call {
 
 // check runs a Checker over a history, in steps of a second.
 func check(cfg Config, history []*Call, faults ...Fault) *Report {
-	c := New(cfg)
+	c := New(cfg, &Report{})
 	for _, f := range faults {
 		c.Fault(f)
 	}
@@ -205,7 +205,7 @@ func check(cfg Config, history []*Call, faults ...Fault) *Report {
 		c.Call(call)
 	}
 	c.Advance(far)
-	return &c.Report
+	return c.Report
 }
 
 var atomicConfig = Config{Ladder: testLadder, Skew: skew, Late: time.Second}
