@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 )
 
 func years(s *subject) {
 	for _, year := range []int{1701, 1965, 1969, 1971, 2037, 2038, 2040, 2106, 2249} {
 		now := time.Date(year, 1, 19, 3, 14, 0, 0, time.UTC)
 		key := counter.Key{Event: "y", Feature: fmt.Sprint(year)}
-		c := s.counter("y", counter.Config{Ladder: mustLadder("1s:1d, 1m:366d, 1d:366d"), Skew: -1, Settle: -1, Patience: -1, Now: func() time.Time { return now }})
+		c := s.counter("y", counter.Config{Ladder: parse.Ladder("1s:1d, 1m:366d, 1d:366d"), Skew: -1, Settle: -1, Patience: -1, Now: func() time.Time { return now }})
 		for i, step := range []struct {
 			forward time.Duration
 			n       int64

@@ -136,6 +136,8 @@ type subject struct {
 	seed   uint64
 	rand   *rand.Rand // for the goroutine of the case
 
+	contents Contents // of the server, in a case that looks into it
+
 	// model is the contract, to which every answer to do and take is held. Nil: the
 	// case compares, as after calls side by side or in the time of the world.
 	model *oracle.Store

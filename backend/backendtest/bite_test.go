@@ -98,7 +98,7 @@ var bites = map[string][]string{
 	"forgets a thousand buckets":                                   {"forgetting empties a key"},
 	"forgets the neighbours":                                       {"forgetting empties a key"},
 	"forgets on a copy":                                            {"forgetting in a crowd"},
-	"forgets too late, and says so":                                {"too late to forget"},
+	"forgets too late, and says so":                                {"too late to begin"},
 	"hits before the label of a Forget do not count":               {"counting goes on after a Forget"},
 	"remembers seconds":                                            {"a Forget is remembered"},
 	"remembers in floats":                                          {"a Forget is remembered"},
@@ -216,7 +216,7 @@ func TestEraseBites(t *testing.T) {
 			}
 			t.Run(fault+"/"+e.name, func(t *testing.T) {
 				s := newServer(fault)
-				err := e.erasure(s.contents).hold(s, 1)
+				err := e.on(s.contents).hold(s, 1)
 				require.Error(t, err)
 				require.Contains(t, err.Error(), "rule: "+e.rule)
 			})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -55,7 +56,7 @@ func creditsRace(s *subject) {
 // laddersOn are the ladders on a store: the default, a short one, and the short one
 // as the successor of the default.
 func laddersOn(c *counter.Counter) [3]*counter.Counter {
-	short := mustLadder("1s:10m, 1m:10m")
+	short := parse.Ladder("1s:10m, 1m:10m")
 	return [3]*counter.Counter{c, value(c.With(short, nil)), value(c.With(short, &counter.Config{Ladder: tiers.Default}))}
 }
 
@@ -180,7 +181,7 @@ func changeOfLadder(s *subject) {
 	for round := range 8 / s.thrift {
 		now := noon
 		cfg := counter.Config{Now: func() time.Time { return now }, Skew: -1, Patience: enough}
-		old := mustLadder("1s:1h, 1m:1h")
+		old := parse.Ladder("1s:1h, 1m:1h")
 		fleet := map[string]*counter.Counter{}
 		for kind, set := range map[string]func(){
 			"former": func() { cfg.Ladder, cfg.Former = old, nil },

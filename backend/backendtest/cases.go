@@ -71,7 +71,7 @@ var checks = []check{
 	{"ordered reads come last", orderedReads, 0,
 		"with Request.Ordered filled in, every bucket was read after all additions of the request; Do fills in false otherwise"},
 	{"too late to begin", tooLate, 0,
-		"when ctx is done or op.Deadline has passed already, Do returns an error and sends nothing"},
+		"when ctx is done or the Deadline has passed already, Do, Take, Forget and Forgotten return an error and send nothing"},
 	{"calls cut short", cutShort, 0,
 		"an error leaves only what its Slots say for certain, and takes nobody else's; no nil unless all was done"},
 	{"the op is the caller's again", ownership, instead,
@@ -100,8 +100,6 @@ var checks = []check{
 		"Forgotten is the newest Label that is remembered of the key, 0 if there is none"},
 	{"a Forget is remembered as long as asked", remembersFor, waits,
 		"Forgetting.Remember: how long at least, from Now on"},
-	{"too late to forget", lateToForget, 0,
-		"when ctx is done or Deadline has passed, Forget and Forgotten do nothing and return an error"},
 	{"forgetting in a crowd", forgetsInACrowd, 0,
 		"Forget touches no other key, and leaves nothing that was there when it began"},
 

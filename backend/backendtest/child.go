@@ -19,6 +19,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 )
 
 // A child is told its job by the environment, and gets its orders, a line each,
@@ -183,7 +184,7 @@ func (j job) do(store backend.Store, o order, r *report) {
 	ahead, limits := o.Shift+j.Ahead, counter.MustLimits(o.Limits)
 	cfg := counter.Config{Prefix: j.Prefix, Skew: crewSkew, Patience: o.Timeout, Now: func() time.Time { return time.Now().Add(ahead) }}
 	if o.Race == "" {
-		cfg.Ladder, cfg.Settle = mustLadder("100ms:3s, 1s:3s"), time.Second
+		cfg.Ladder, cfg.Settle = parse.Ladder("100ms:3s, 1s:3s"), time.Second
 		c := value(counter.New(store, cfg))
 		for began := time.Now(); time.Since(began) < o.For; time.Sleep(2 * time.Millisecond) {
 			v, err := c.Take(context.Background(), counter.Key{Event: "window", Feature: "x"}, 1, limits)

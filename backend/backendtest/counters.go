@@ -9,6 +9,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/promise"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 	"github.com/abacus-go/abacus/internal/testkit/script"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -38,7 +39,7 @@ func scripts(s *subject) {
 	} {
 		for i := range kind.scripts {
 			clock := clocks[i%len(clocks)]
-			r := script.Random(s.rand, mustLadder(kind.ladder), clock.skew, clock.settle, 80)
+			r := script.Random(s.rand, parse.Ladder(kind.ladder), clock.skew, clock.settle, 80)
 			answers, err := r.Play(s.Store, freshPrefix())
 			if err != nil {
 				short := r.Shrink(func(r script.Script) bool {

@@ -38,6 +38,13 @@ func tooLate(s *subject) {
 			fails(what+" under "+how.name, func() error { return s.Do(how.ctx, op) })
 			same("slots of "+what+" under "+how.name, countsOf(op.Add), []int64{0})
 		}
+		f := s.forgetting(dayLadder, "k", noon, noon.UnixNano(), time.Hour)
+		f.Deadline = how.deadline
+		fails("a Forget under "+how.name, func() error { return s.Forget(how.ctx, f) })
+		fails("asking what is remembered under "+how.name, func() error {
+			_, err := s.Forgotten(how.ctx, f)
+			return err
+		})
 		if s.taker == nil {
 			continue
 		}
@@ -48,6 +55,7 @@ func tooLate(s *subject) {
 	// A request sent all the same may land a little later.
 	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		during(func() { s.expect(dayLadder, "k", noon, noon, 5) }, "after calls that were too late to begin")
+		during(func() { s.forgotten("k", noon, 0) }, "after Forgets that were too late to begin")
 	}
 }
 

@@ -24,39 +24,31 @@ func Erase(t *testing.T, open func(t testing.TB) (backend.Store, Contents)) {
 	for _, c := range erasures {
 		t.Run(c.name, func(t *testing.T) {
 			store, contents := open(t)
-			if err := c.erasure(contents).hold(store, thrift()); err != nil {
+			if err := c.on(contents).hold(store, thrift()); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// erasure is a case that looks into the server.
-type erasure struct {
-	name, rule string
-	run        func(*subject, Contents)
+// on returns a case that looks into a server.
+func (c check) on(contents Contents) check {
+	run := c.run
+	c.run = func(s *subject) {
+		s = s.with(nil)
+		s.contents = contents
+		run(s)
+	}
+	return c
 }
 
-func (e *erasure) erasure(contents Contents) check {
-	return check{name: e.name, rule: e.rule, run: func(s *subject) { e.run(s.with(nil), contents) }}
-}
-
-var erasures = []erasure{
-	{
-		name: "erasing a key",
-		rule: "Erase leaves no text of the key, keeps other keys, and remembers the label",
-		run:  erasesKeys,
-	},
-	{
-		name: "erasing after a day",
-		rule: "Erase deletes buckets that no other bucket leads to any more",
-		run:  erasesOldBuckets,
-	},
-	{
-		name: "erasing by a Counter",
-		rule: "after Counter.Erase no text of the feature is left, whatever calls came before",
-		run:  erasesFeatures,
-	},
+var erasures = []check{
+	{"erasing a key", erasesKeys, 0,
+		"Erase leaves no text of the key, keeps other keys, and remembers the label"},
+	{"erasing after a day", erasesOldBuckets, 0,
+		"Erase deletes buckets that no other bucket leads to any more"},
+	{"erasing by a Counter", erasesFeatures, 0,
+		"after Counter.Erase no text of the feature is left, whatever calls came before"},
 }
 
 // erase is a Forget that erases.
@@ -68,8 +60,8 @@ func (s *subject) erase(l tiers.Ladder, key string, now time.Time) {
 
 // lacks stops the case if the store holds a text that it should not hold, or lacks
 // one that it should.
-func lacks(contents Contents, text string, there bool) {
-	all, err := contents()
+func (s *subject) lacks(text string, there bool) {
+	all, err := s.contents()
 	mustf(err, "the contents of the store")
 	at := strings.Index(all, text)
 	switch {
@@ -90,7 +82,7 @@ func (s *subject) addLate(l tiers.Ladder, key string, at time.Time, n int64) {
 
 // erasesKeys fills keys of every length and of odd bytes, with hits of every
 // tier, with buckets that count 0, and with a Forget.
-func erasesKeys(s *subject, contents Contents) {
+func erasesKeys(s *subject) {
 	long := 200 - len(s.key("k0x"))
 	for i, l := range emptied {
 		odds := []string{"", `|!"#$%25&'()*+,-./:;<=>?@[\]^_~`, strings.Repeat("y", long-1), strings.Repeat("z", long)}
@@ -105,7 +97,7 @@ func erasesKeys(s *subject, contents Contents) {
 				hits = append(hits[:20:20], noon)
 			}
 			s.fill(l, key, hits, j%2 == 0)
-			during(func() { s.erasesKey(contents, l, key, hits) }, "ladder %s", l)
+			during(func() { s.erasesKey(l, key, hits) }, "ladder %s", l)
 			for _, other := range neighbours {
 				during(func() { s.expect(l, other, noon, noon, 7) }, "another key was erased")
 			}
@@ -126,11 +118,11 @@ func (s *subject) fill(l tiers.Ladder, key string, hits []time.Time, forgets boo
 }
 
 // erasesKey erases a key with hits, and again after a later hit.
-func (s *subject) erasesKey(contents Contents, l tiers.Ladder, key string, hits []time.Time) {
-	lacks(contents, s.key(key), true)
+func (s *subject) erasesKey(l tiers.Ladder, key string, hits []time.Time) {
+	s.lacks(s.key(key), true)
 	for range 2 { // the second finds nothing
 		s.erase(l, key, noon)
-		lacks(contents, s.key(key), false)
+		s.lacks(s.key(key), false)
 	}
 	s.forgotten(key, noon, noon.UnixNano())
 	for _, at := range hits {
@@ -143,7 +135,7 @@ func (s *subject) erasesKey(contents Contents, l tiers.Ladder, key string, hits 
 
 // erasesOldBuckets hits a key for 26 hours, often enough for a store that gathers
 // buckets: the first hour has left every window, and may live.
-func erasesOldBuckets(s *subject, contents Contents) {
+func erasesOldBuckets(s *subject) {
 	now := noon
 	for range 26 {
 		for range 30 {
@@ -154,12 +146,12 @@ func erasesOldBuckets(s *subject, contents Contents) {
 	for range 2 {
 		s.add(dayLadder, "old", now, 1)
 		s.erase(dayLadder, "old", now)
-		lacks(contents, s.key("old"), false)
+		s.lacks(s.key("old"), false)
 	}
 }
 
 // erasesFeatures makes every kind of call of a Counter.
-func erasesFeatures(s *subject, contents Contents) {
+func erasesFeatures(s *subject) {
 	now, ctx := time.Now(), context.Background()
 	c := s.counter("e", counter.Config{Patience: enough, Now: func() time.Time { return now }})
 	event := strings.ToUpper(s.prefix) // is found in the stored form of every key of the event
@@ -187,7 +179,7 @@ func erasesFeatures(s *subject, contents Contents) {
 			func() { must(c.Refund(ctx, &verdicts[2])) },
 			func() { now = now.Add(2 * time.Hour); must(c.Add(ctx, key, 5)) },
 			func() { verdicts[2] = value(c.Take(ctx, key, 1, counter.MustLimits("9/d"))) },
-			func() { lacks(contents, event, true) },
+			func() { s.lacks(event, true) },
 			func() { must(c.Erase(ctx, key)) },
 			func() { must(c.Erase(ctx, key)) },
 			func() { must(c.Refund(ctx, &verdicts[2])) },
@@ -200,6 +192,6 @@ func erasesFeatures(s *subject, contents Contents) {
 		if n, err := c.Count(ctx, other.Key, 24*time.Hour); err != nil || n.High == 0 {
 			failf("after an Erase of another key %v are counted, error %w", n, err)
 		}
-		lacks(contents, event, false)
+		s.lacks(event, false)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -62,7 +63,7 @@ func (s *subject) spread(l tiers.Ladder, now time.Time) (all []time.Time) {
 }
 
 // emptied are the ladders of keys that are forgotten and erased.
-var emptied = []tiers.Ladder{dayLadder, manyKeeps, fineLadder, mustLadder("1s:1m, 1h:7d"), mustLadder("10s:1d")}
+var emptied = []tiers.Ladder{dayLadder, manyKeeps, fineLadder, parse.Ladder("1s:1m, 1h:7d"), parse.Ladder("10s:1d")}
 
 func forgetsAll(s *subject) {
 	together(len(emptied), func(i int) {
@@ -202,31 +203,6 @@ func (s *subject) remembersFor(try int) {
 		if m.remember == short && !seen[m.key] {
 			must(errUnwatched)
 		}
-	}
-}
-
-func lateToForget(s *subject) {
-	s.add(dayLadder, "k", noon, 3)
-	done, cancel := context.WithCancel(context.Background())
-	cancel()
-	for _, late := range []struct {
-		why      string
-		ctx      context.Context
-		deadline time.Time
-	}{
-		{"a context that is done", done, time.Now().Add(enough)},
-		{"a deadline that has passed", context.Background(), time.Now().Add(-time.Second)},
-	} {
-		f := s.forgetting(dayLadder, "k", noon, noon.UnixNano(), time.Hour)
-		f.Deadline = late.deadline
-		if err := s.Forget(late.ctx, f); err == nil {
-			failf("forgetting under %s returns nil", late.why)
-		}
-		if label, err := s.Forgotten(late.ctx, f); err == nil {
-			failf("asking what is remembered under %s returns %d and nil", late.why, label)
-		}
-		during(func() { s.expect(dayLadder, "k", noon, noon, 3) }, "a Forget under %s", late.why)
-		during(func() { s.forgotten("k", noon, 0) }, "a Forget under %s", late.why)
 	}
 }
 

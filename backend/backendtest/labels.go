@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -20,11 +21,11 @@ import (
 func anyOrder(s *subject) {
 	clock := noon // goes on from key to key: a store need not keep its knowledge of drops by key
 	for i, l := range []tiers.Ladder{
-		mustLadder("1s:10s"),
-		mustLadder("1s:1m"),
-		mustLadder("100ms:1s, 1s:20s"),
-		mustLadder("1s:10s, 10s:1h"),
-		mustLadder("1s:1h, 1m:1h"), // the minutes may be sums
+		parse.Ladder("1s:10s"),
+		parse.Ladder("1s:1m"),
+		parse.Ladder("100ms:1s, 1s:20s"),
+		parse.Ladder("1s:10s, 10s:1h"),
+		parse.Ladder("1s:1h, 1m:1h"), // the minutes may be sums
 	} {
 		for j, slack := range []time.Duration{0, 2 * time.Second} {
 			kept := *s // finds a store that forgets a little of what it has dropped, which few scripts find

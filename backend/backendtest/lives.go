@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -121,14 +122,14 @@ func (w *watch) look() (gone bool) {
 
 func longLives(s *subject) {
 	ladders := []tiers.Ladder{
-		mustLadder("1h:29d23h"), // 30 days, to the second
-		mustLadder("1s:30d"),    // and one more
-		mustLadder("1s:1m, 1h:60d"),
-		mustLadder("1s:1d, 1m:7d, 1h:30d, 1d:60d"),
-		mustLadder("1s:24d20h31m23s"), // 2^31 ms
-		mustLadder("1s:49d17h2m47s"),  // 2^32 ms
-		mustLadder("1m:366d"),
-		mustLadder("1s:1m, 1m:1h, 1h:31d, 1d:366d"),
+		parse.Ladder("1h:29d23h"), // 30 days, to the second
+		parse.Ladder("1s:30d"),    // and one more
+		parse.Ladder("1s:1m, 1h:60d"),
+		parse.Ladder("1s:1d, 1m:7d, 1h:30d, 1d:60d"),
+		parse.Ladder("1s:24d20h31m23s"), // 2^31 ms
+		parse.Ladder("1s:49d17h2m47s"),  // 2^32 ms
+		parse.Ladder("1m:366d"),
+		parse.Ladder("1s:1m, 1m:1h, 1h:31d, 1d:366d"),
 	}
 	began := time.Now()
 	for i, l := range ladders {

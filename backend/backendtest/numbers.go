@@ -9,6 +9,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -94,7 +95,7 @@ func (s *subject) refuses(key string, at time.Time, n int64) int64 {
 // emptiedByTime fills a key to MaxCount again and again, each time when all
 // hits of the time before have left every window.
 func emptiedByTime(s *subject) {
-	for i, l := range []tiers.Ladder{mustLadder("1s:1m"), dayLadder, fineLadder, mustLadder("1s:1m, 1h:7d"), manyKeeps} {
+	for i, l := range []tiers.Ladder{parse.Ladder("1s:1m"), dayLadder, fineLadder, parse.Ladder("1s:1m, 1h:7d"), manyKeeps} {
 		s, at, top := s.with(oracle.NewStore()), noon, coarsest(l)
 		for round := range 6 {
 			during(func() {
@@ -131,7 +132,7 @@ func storedKeys(s *subject) {
 	keys := []string{"", "1", "11", "111", ":", ":1", ":11", ":1:1", ":1:11", "1:", "1:1", "1:11", "11:1", ":s:1", ":1s:1", ":1s", ":m", ":1m:1",
 		"-1", ":-1", ".1", "/1", "#1", "#", "!", "!1", "@1", "_1", "|1", ",1", ";1", "0", "00", "01", "*", "?", "[a]", "a", "A", `\`, `\\`, "'", `"`, "`", "$1", "%", "%20", "%00", "&", "=", "~", "^",
 		printable.String(), long, long[1:], long[:len(long)-1] + "y", "y" + long[1:]}
-	l := mustLadder("1s:1h, 10s:1h")
+	l := parse.Ladder("1s:1h, 10s:1h")
 	// Small numbers of buckets: 0, 1, 2, 11, 12, ...: 1 second and 10, or 11 and 0?
 	instants := []time.Time{time.Unix(0, 0), time.Unix(1, 0), time.Unix(11, 0), time.Unix(21, 0), time.Unix(111, 0), time.Unix(1111, 0)}
 	for i, key := range keys {
@@ -159,7 +160,7 @@ func anyDate(s *subject) {
 	// Numbers that are the same in 31 and in 32 bits.
 	s = s.with(oracle.NewStore())
 	for i, after := range []time.Duration{0, 1 << 31, 1 << 32} {
-		s.add(mustLadder("1s:1m, 1m:1h"), "bits", time.Date(1975, 1, 1, 0, 0, 0, 0, time.UTC).Add(after*time.Second), int64(1+i))
+		s.add(parse.Ladder("1s:1m, 1m:1h"), "bits", time.Date(1975, 1, 1, 0, 0, 0, 0, time.UTC).Add(after*time.Second), int64(1+i))
 	}
 }
 

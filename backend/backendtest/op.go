@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -16,19 +17,11 @@ import (
 // cases that need no other.
 var noon = time.Date(2026, 3, 2, 12, 30, 30, 500e6, time.UTC)
 
-func mustLadder(s string) tiers.Ladder {
-	l, err := tiers.Parse(s)
-	if err != nil {
-		panic(err)
-	}
-	return l
-}
-
 var (
-	dayLadder  = mustLadder("1s:1d, 1m:1d, 1h:1d")
-	manyKeeps  = mustLadder("1s:10s, 10s:10m, 10m:1d")
-	fineLadder = mustLadder("100ms:2h, 1s:2h, 1m:1d, 1h:1d")
-	shortLife  = mustLadder("100ms:1s, 1s:1s")
+	dayLadder  = parse.Ladder("1s:1d, 1m:1d, 1h:1d")
+	manyKeeps  = parse.Ladder("1s:10s, 10s:10m, 10m:1d")
+	fineLadder = parse.Ladder("100ms:2h, 1s:2h, 1m:1d, 1h:1d")
+	shortLife  = parse.Ladder("100ms:1s, 1s:1s")
 )
 
 // garbage stands wherever the store has to write.

@@ -8,12 +8,13 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 	"github.com/abacus-go/abacus/tiers"
 )
 
 // past are hits that are counted long after they happened.
 func past(s *subject) {
-	for i, l := range []tiers.Ladder{dayLadder, mustLadder("1s:1h, 1m:1d, 1h:1d"), mustLadder("1s:10m, 1m:1h, 10m:1d")} {
+	for i, l := range []tiers.Ladder{dayLadder, parse.Ladder("1s:1h, 1m:1d, 1h:1d"), parse.Ladder("1s:10m, 1m:1h, 10m:1d")} {
 		p := &additions{subject: s, ladder: l, now: noon.AddDate(100, 0, 30*i)} // later than all labels of other cases
 		p.counter = s.counter(fmt.Sprint("a", i), counter.Config{Ladder: l, Skew: time.Second, Settle: enough, Patience: enough, Now: func() time.Time { return p.now }})
 		for _, f := range []func(){p.order, p.edge, p.wait} {

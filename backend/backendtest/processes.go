@@ -93,7 +93,7 @@ func all(children []*child, o order) (sum report) {
 func raceOfProcesses(children []*child, store backend.Store, prefix string) {
 	const rounds = 40
 	for round := range rounds {
-		o := order{Race: fmt.Sprint("race", round), Limits: []string{"7/d", "7/m, 9/h, 8/d"}[round%2], Shift: noon.Sub(time.Now()), Timeout: 10 * time.Second}
+		o := order{Race: fmt.Sprint("race", round), Limits: []string{"7/d", "7/m, 9/h, 8/d"}[round%2], Shift: time.Until(noon), Timeout: 10 * time.Second}
 		r := all(children, o)
 		if r.Failed > 0 {
 			failf("%d processes, %s, round %d: %d calls failed: %s", len(children), o.Limits, round, r.Failed, r.Failure)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/stretchr/testify/require"
 
@@ -65,7 +66,7 @@ func listen(t testing.TB, store backend.Store) string {
 		if gob.NewDecoder(conn).Decode(&w) != nil {
 			return
 		}
-		op := &backend.Request{Key: w.Key, Ladder: mustLadder(w.Ladder), Now: w.Now, N: w.N, Add: w.Add, Read: w.Read}
+		op := &backend.Request{Key: w.Key, Ladder: parse.Ladder(w.Ladder), Now: w.Now, N: w.N, Add: w.Add, Read: w.Read}
 		if err := store.Do(context.Background(), op); err != nil {
 			w.Error = err.Error()
 		}

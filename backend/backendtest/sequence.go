@@ -8,6 +8,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -34,11 +35,11 @@ func againstModel(s *subject) {
 		{dayLadder},
 		{fineLadder},
 		{manyKeeps},
-		{mustLadder("1s:1m, 1h:7d")}, // the fine tier is dropped long before a coarse bucket is full
-		{mustLadder("10s:1d")},
-		{mustLadder("1s:20s, 5s:1m, 1m:10m, 1h:10h, 1d:10d")},
-		{mustLadder("1ms:20s, 10ms:20s, 100ms:20s, 1s:20s, 10s:200s, 100s:2000s, 1000s:20000s, 10000s:20000s")},
-		{dayLadder, fineLadder, mustLadder("10s:1d")},
+		{parse.Ladder("1s:1m, 1h:7d")}, // the fine tier is dropped long before a coarse bucket is full
+		{parse.Ladder("10s:1d")},
+		{parse.Ladder("1s:20s, 5s:1m, 1m:10m, 1h:10h, 1d:10d")},
+		{parse.Ladder("1ms:20s, 10ms:20s, 100ms:20s, 1s:20s, 10s:200s, 100s:2000s, 1000s:20000s, 10000s:20000s")},
+		{dayLadder, fineLadder, parse.Ladder("10s:1d")},
 	} {
 		for j, slack := range []time.Duration{0, 150 * time.Millisecond, 5 * time.Second} {
 			own := s.with(oracle.NewStore())

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 )
 
 // steady has a caller ask a hundred times a second, for a minute of a clock of its
@@ -19,7 +20,7 @@ func steady(s *subject) {
 		{"1s:1m, 10s:1m", "20/20s", time.Second},
 	} {
 		now := noon
-		c := s.counter("s", counter.Config{Ladder: mustLadder(row.ladder), Skew: skew, Now: func() time.Time { return now }, Patience: enough})
+		c := s.counter("s", counter.Config{Ladder: parse.Ladder(row.ladder), Skew: skew, Now: func() time.Time { return now }, Patience: enough})
 		limits := counter.MustLimits(row.limit)
 		admitted, step := 0, 10*time.Millisecond*time.Duration(thrift())
 		for end := noon.Add(minute); now.Before(end); now = now.Add(step) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/internal/testkit/page"
+	"github.com/abacus-go/abacus/internal/testkit/program"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -109,14 +110,7 @@ func every(period time.Duration, done <-chan struct{}, do func()) {
 func (c *campaign) goesOn() bool { return c.ctx.Err() == nil }
 
 // sleep waits, at most until the campaign is over.
-func (c *campaign) sleep(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.ctx.Done():
-	}
-}
+func (c *campaign) sleep(d time.Duration) { program.Sleep(c.ctx, d) }
 
 // watchClock returns a function that reports an error when the clock of the
 // machine, the true time of the campaign, has been stepped. A process that loses its

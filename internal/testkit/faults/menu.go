@@ -7,6 +7,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/history"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -14,17 +15,9 @@ import (
 // for windows of an hour, and with no Keep longer than the windows need, so that a
 // bucket dropped too early is missed.
 var ladders = [3]tiers.Ladder{
-	mustLadder("100ms:10s, 1s:1m, 10s:1m"),
-	mustLadder("1s:1h, 1m:1h"),
-	mustLadder("100ms:2s, 1s:2s"),
-}
-
-func mustLadder(s string) tiers.Ladder {
-	l, err := tiers.Parse(s)
-	if err != nil {
-		panic(err)
-	}
-	return l
+	parse.Ladder("100ms:10s, 1s:1m, 10s:1m"),
+	parse.Ladder("1s:1h, 1m:1h"),
+	parse.Ladder("100ms:2s, 1s:2s"),
 }
 
 // timeouts are the patience of the callers of a process, in turn.

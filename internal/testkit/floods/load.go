@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/abacus-go/abacus/internal/testkit/program"
 )
 
 // hang is the time after which an answer is taken for one that never comes. No
@@ -125,18 +127,8 @@ func (l *load) ask(ctx context.Context, c *client) (answers []answer, err error)
 		}
 		answers = append(answers, a)
 		if l.pause > 0 {
-			sleep(ctx, l.pause/2+rand.N(l.pause))
+			program.Sleep(ctx, l.pause/2+rand.N(l.pause))
 		}
 	}
 	return answers, ctx.Err()
-}
-
-// sleep waits, at most until ctx is done.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -250,31 +249,23 @@ func (r *round) standstill(ctx context.Context, begun func()) error {
 	}
 	if r.lead > 0 {
 		begun()
-		sleep(ctx, rand.N(r.lead))
-	}
-	server, err := os.FindProcess(r.server.Pid())
-	if err != nil {
-		return err
+		program.Sleep(ctx, rand.N(r.lead))
 	}
 	for i := range 1 + r.again {
 		if i > 0 {
-			sleep(ctx, r.stop)
+			program.Sleep(ctx, r.stop)
 		}
-		if err := servertest.Suspend(server); err != nil {
-			return err
-		}
+		r.server.Pause()
 		begun()
-		sleep(ctx, r.stop)
-		if err := servertest.Continue(server); err != nil {
-			return err
-		}
+		program.Sleep(ctx, r.stop)
+		r.server.Resume()
 		if len(r.services) == 1 {
 			if err := r.peek("at once"); err != nil {
 				return err
 			}
 		}
 	}
-	sleep(ctx, r.tail)
+	program.Sleep(ctx, r.tail)
 	return nil
 }
 
@@ -301,7 +292,7 @@ func (r *round) peek(when string) error {
 // compare waits until the store has counted all admitted hits, but only where a
 // policy promises so.
 func (r *round) compare(ctx context.Context) error {
-	for began := time.Now(); ; sleep(ctx, 50*time.Millisecond) {
+	for began := time.Now(); ; program.Sleep(ctx, 50*time.Millisecond) {
 		if err := r.inStore(ctx); err != nil {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
-	"github.com/abacus-go/abacus/tiers"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 )
 
 const (
@@ -16,11 +16,7 @@ const (
 	skew = 100 * time.Millisecond
 )
 
-var testLadder = func() tiers.Ladder {
-	l, err := tiers.Parse("100ms:10s, 1s:1m, 10s:1m")
-	must(err)
-	return l
-}()
+var testLadder = parse.Ladder("100ms:10s, 1s:1m, 10s:1m")
 
 // atomicStore is a store with an atomic step that keeps a log of every hit, and the
 // promises: the calls are a valid history by construction.

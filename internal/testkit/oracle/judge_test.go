@@ -7,22 +7,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/tiers"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 )
-
-func mustLadder(t testing.TB, s string) tiers.Ladder {
-	t.Helper()
-	l, err := tiers.Parse(s)
-	require.NoError(t, err)
-	return l
-}
 
 // Two of two were hit at 10.7 s. An exact log lets go of them after 20.7 s; a
 // window read in whole seconds when that second has left it; and slack is added
 // to the window.
 func TestJudge(t *testing.T) {
 	limits := counter.MustLimits("2/10s, 100/h")
-	ladder := mustLadder(t, "1s:10s, 1m:1h")
+	ladder := parse.Ladder("1s:10s, 1m:1h")
 	var log Log
 	log.Add(time.UnixMilli(10_700), 2)
 	for _, row := range []struct {
@@ -52,7 +45,7 @@ func TestJudge(t *testing.T) {
 
 // The longer window binds, whichever stands first.
 func TestJudgeWantsRoomUnderEveryLimit(t *testing.T) {
-	j := Judge{Ladder: mustLadder(t, "1s:1h")}
+	j := Judge{Ladder: parse.Ladder("1s:1h")}
 	var log Log
 	log.Add(time.Unix(0, 0), 3)
 	for _, limits := range []string{"3/h, 9/s", "9/s, 3/h"} {
@@ -64,6 +57,6 @@ func TestJudgeWantsRoomUnderEveryLimit(t *testing.T) {
 }
 
 func TestJudgeOfAWindowThatTheLadderLacks(t *testing.T) {
-	_, err := Judge{Ladder: mustLadder(t, "1s:1h")}.Allowed(&Log{}, time.Unix(0, 0), 1, counter.MustLimits("0/s, 1/d"))
+	_, err := Judge{Ladder: parse.Ladder("1s:1h")}.Allowed(&Log{}, time.Unix(0, 0), 1, counter.MustLimits("0/s, 1/d"))
 	require.ErrorContains(t, err, "tiers: a window of 1d is longer")
 }

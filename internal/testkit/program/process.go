@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -63,6 +64,16 @@ func Serve(serve func(in *json.Decoder, out *os.File) error) {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// Sleep waits, at most until ctx is done.
+func Sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // quiet is a logger of go-redis without a log, for faults that are meant.

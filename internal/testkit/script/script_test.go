@@ -12,14 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
-	"github.com/abacus-go/abacus/tiers"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 )
-
-func ladder(t testing.TB, s string) tiers.Ladder {
-	l, err := tiers.Parse(s)
-	require.NoError(t, err)
-	return l
-}
 
 // A printed script can be read again, also from a file.
 func TestRoundTrip(t *testing.T) {
@@ -28,7 +22,7 @@ func TestRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	verbs := map[string]bool{}
 	for _, l := range []string{"1s:1d, 1m:1d, 1h:1d", "100ms:1m, 1s:1h, 1m:1d, 1h:7d, 1d:7d", "10s:1d"} {
-		s := Random(r, ladder(t, l), time.Second, -1, 400)
+		s := Random(r, parse.Ladder(l), time.Second, -1, 400)
 		again, err := Parse(s.String())
 		require.NoError(t, err)
 		require.Equal(t, s, again)
@@ -91,7 +85,7 @@ func TestAFailingScriptIsShrunk(t *testing.T) {
 		return err != nil
 	}
 	for range 100 {
-		s := Random(r, ladder(t, "1s:1d, 1m:1d, 1h:1d"), -1, -1, 80)
+		s := Random(r, parse.Ladder("1s:1d, 1m:1d, 1h:1d"), -1, -1, 80)
 		if !fails(s) {
 			continue
 		}
@@ -108,7 +102,7 @@ func TestAFailingScriptIsShrunk(t *testing.T) {
 // Scripts with prefixes of their own do not meet on one store.
 func TestScriptsShareAStore(t *testing.T) {
 	store := memory.New(memory.Config{})
-	s := Random(rand.New(rand.NewPCG(1, 2)), ladder(t, "1s:1d, 1m:1d, 1h:1d"), -1, -1, 80)
+	s := Random(rand.New(rand.NewPCG(1, 2)), parse.Ladder("1s:1d, 1m:1d, 1h:1d"), -1, -1, 80)
 	for _, prefix := range []string{"a", "b"} {
 		_, err := s.Play(store, prefix)
 		require.NoError(t, err)

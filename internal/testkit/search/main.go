@@ -36,6 +36,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/internal/testkit/page"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 	"github.com/abacus-go/abacus/internal/testkit/program"
 	"github.com/abacus-go/abacus/internal/testkit/script"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
@@ -94,11 +95,7 @@ var ladders = parsed("1s:1d, 1m:1d, 1h:1d", "100ms:1m, 1s:1h, 1m:1d, 1h:7d, 1d:7
 
 func parsed(texts ...string) (all []tiers.Ladder) {
 	for _, text := range texts {
-		l, err := tiers.Parse(text)
-		if err != nil {
-			panic(err) // ours
-		}
-		all = append(all, l)
+		all = append(all, parse.Ladder(text))
 	}
 	return all
 }
