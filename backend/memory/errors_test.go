@@ -99,3 +99,21 @@ func TestAnotherLadderIsRefused(t *testing.T) {
 	require.EqualValues(t, 1, s.count(t, "k", noon))
 	requireSound(t, s)
 }
+
+// Hits into the past leave out the tiers that are not kept for so long. That makes no
+// label stale, and no later hit's life shorter.
+func TestTiersThatAreLeftOut(t *testing.T) {
+	const ladder = "1s:1h, 1m:1d"
+	s := New(Config{})
+	past := chain(t, ladder, noon.Add(-5*time.Hour), 2)
+	past.Age, past.Add = 5*time.Hour, past.Add[1:]
+	require.NoError(t, s.Do(context.Background(), past))
+	require.True(t, mustTake(t, s, taking(t, ladder, "k", noon, per(3, day), per(1, time.Hour))).Allowed)
+	require.False(t, mustTake(t, s, taking(t, ladder, "k", noon.Add(2*time.Hour), per(3, day))).Allowed)
+	require.NoError(t, s.Do(context.Background(), past))
+	require.Equal(t, []int64{4}, counts(past))
+	last := taking(t, ladder, "k", noon.Add(18*time.Hour), per(5, day))
+	require.False(t, mustTake(t, s, last).Allowed)
+	require.EqualValues(t, 5, last.Keys[0].Windows[0].Count)
+	requireSound(t, s)
+}

@@ -5,10 +5,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
 )
 
-// requireSound fails unless each key of s can be found and has hits, and the memory of all
-// keys is what s counts. No call may be under way.
+// requireSound fails unless each key of s can be found and has hits, MaxCount at most, and the
+// memory of all keys is what s counts. No call may be under way.
 func requireSound(t testing.TB, s *Store) {
 	t.Helper()
 	require.NoError(t, sound(s))
@@ -27,6 +29,11 @@ func sound(s *Store) error {
 				return fmt.Errorf("key %q has no buckets and is still there", e.key())
 			default:
 				spent += e.cost()
+				for k := range e.layout.n {
+					if sum := e.ring(k).last.sum; sum > backend.MaxCount {
+						return fmt.Errorf("key %q: %d hits in tier %d", e.key(), sum, k)
+					}
+				}
 			}
 		}
 	}

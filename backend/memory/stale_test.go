@@ -69,46 +69,10 @@ func TestALabelBeforeWhatWasDropped(t *testing.T) {
 	requireSound(t, s)
 }
 
-// The expiry of dropped buckets outlives an entry that is emptied, or whose
-// memory another key takes. Known keys are not concerned.
-func TestWhatWasDroppedOutlivesTheEntry(t *testing.T) {
-	const ladder = "1s:1m"
-	limit := per(3, time.Minute)
-	fill := func(s *Store) {
-		for range 3 {
-			mustTake(t, s, taking(t, ladder, "k", noon, limit))
-		}
-	}
-	late := noon.Add(59900 * time.Millisecond)
-	for name, lose := range map[string]func(s *Store){
-		"emptied": func(s *Store) {
-			ahead := noon.Add(62100 * time.Millisecond)
-			mustTake(t, s, taking(t, ladder, "k", ahead, limit))
-			require.NoError(t, s.Do(context.Background(), chain(t, ladder, ahead, -1)))
-		},
-		"reclaimed": func(s *Store) {
-			s.max = s.spent.Load()
-			mustTake(t, s, taking(t, ladder, "fresh", noon.Add(62100*time.Millisecond), limit))
-			require.EqualValues(t, 1, s.Stats().Reclaimed)
-		},
-	} {
-		s := New(Config{Reserve: -1})
-		fill(s)
-		lose(s)
-		require.Nil(t, s.lookup("k"), name)
-		require.ErrorIs(t, s.Take(context.Background(), taking(t, ladder, "k", late, limit)), backend.ErrStaleLabel, name)
-		require.ErrorIs(t, s.Take(context.Background(), peek(t, ladder, "k", late, limit)), backend.ErrStaleLabel, name)
-		read := &backend.Request{Key: "k", Ladder: taking(t, ladder, "k", late).Keys[0].Ladder, Now: late, Read: []backend.Span{{Width: time.Second, First: noon.Unix(), Counts: make([]int64, 1)}}}
-		require.ErrorIs(t, s.Do(context.Background(), read), backend.ErrStaleLabel, name)
-		s.max = DefaultMaxBuckets
-		// The next entry of the key remembers as well.
-		mustTake(t, s, taking(t, ladder, "k", noon.Add(63*time.Second), limit))
-		require.ErrorIs(t, s.Take(context.Background(), taking(t, ladder, "k", late, limit)), backend.ErrStaleLabel, name)
-		requireSound(t, s)
-	}
-
-	// A clock that is a day ahead reclaims; keys that are there go on.
+// A clock that is a day ahead reclaims; keys that are there go on.
+func TestKeysGoOnWhereOthersAreReclaimed(t *testing.T) {
 	s := storeFor(100, Refuse)
+	limit := per(3, time.Minute)
 	for i := range 50 {
 		mustTake(t, s, taking(t, "1s:1h", fmt.Sprint("old", i), noon, limit))
 	}
@@ -124,19 +88,16 @@ func TestWhatWasDroppedOutlivesTheEntry(t *testing.T) {
 	}
 }
 
-// A call that is late by up to the grace is never sent round, whatever was
-// dropped a moment before.
-func TestGrace(t *testing.T) {
+// A step whose windows need nothing that was dropped is stale all the same if the
+// label's own second was dropped: made anew, the second would lack its former hit.
+func TestATakeIntoADroppedBucket(t *testing.T) {
+	const ladder = "1s:1m, 1m:2h"
 	s := New(Config{})
-	for i := range 20_000 {
-		now := noon.Add(time.Duration(i) * 7 * time.Millisecond)
-		for _, label := range []time.Time{now, now.Add(-time.Duration(grace))} {
-			take := taking(t, "10ms:100ms, 100ms:1s", "k", label, per(1e6, time.Second), per(1e6, 100*time.Millisecond))
-			mustTake(t, s, take)
-			require.NoError(t, s.Do(context.Background(), &backend.Request{Key: "k", Ladder: take.Keys[0].Ladder, Now: label, Read: []backend.Span{
-				{Width: 100 * time.Millisecond, First: tiers.Index(label.UnixNano(), 100*time.Millisecond) - 50, Counts: make([]int64, 60)}}}))
-		}
-	}
+	hour := per(9, time.Hour)
+	mustTake(t, s, taking(t, ladder, "k", noon, hour))
+	mustTake(t, s, taking(t, ladder, "k", noon.Add(10*time.Minute), hour))
+	require.ErrorIs(t, s.Take(context.Background(), taking(t, ladder, "k", noon, hour)), backend.ErrStaleLabel)
+	require.EqualValues(t, 2, mustTake(t, s, peek(t, ladder, "k", noon, hour)).Keys[0].Windows[0].Count, "a Peek adds nothing")
 }
 
 // Random labels, partly of long ago, on a small store that reclaims empty keys:

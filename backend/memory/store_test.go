@@ -113,6 +113,30 @@ func TestBucketsLiveForTheirTTL(t *testing.T) {
 	}
 }
 
+// Buckets that had expired do not come back when the key gets a longer TTL.
+func TestLongerTTLBringsNothingBack(t *testing.T) {
+	s := New(Config{})
+	slot := func(index int64, ttl time.Duration) []backend.Slot {
+		return []backend.Slot{{Bucket: tiers.Bucket{Width: time.Second, Index: index}, TTL: ttl}}
+	}
+	at := func(i int64) time.Time { return time.Unix(i, 0) }
+	do := func(op backend.Request) backend.Request {
+		op.Key, op.Ladder = "k", seconds
+		require.NoError(t, s.Do(context.Background(), &op))
+		return op
+	}
+	do(backend.Request{Now: at(100), N: 1, Add: slot(100, 10*time.Second)})
+	do(backend.Request{Now: at(105), N: 1, Add: slot(105, 10*time.Second)})
+	do(backend.Request{Now: at(112), N: 1, Add: slot(112, time.Hour)})
+	got := do(backend.Request{Now: at(112), Read: []backend.Span{{Width: time.Second, First: 100, Counts: make([]int64, 20)}}})
+	require.Equal(t, []int64{0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, got.Read[0].Counts)
+	again := backend.Request{Key: "k", Ladder: seconds, Now: at(113), N: 1, Add: slot(100, 10*time.Second)}
+	require.ErrorIs(t, s.Do(context.Background(), &again), backend.ErrStaleLabel)
+	require.Zero(t, again.Add[0].Count)
+	again.AnyLabel = true
+	require.EqualValues(t, 1, do(again).Add[0].Count)
+}
+
 // A key counts to MaxCount in all buckets that are kept of a tier, however the
 // hits come: into fresh seconds or into the same, by Take or by Do. Buckets that
 // expire make room.

@@ -93,6 +93,19 @@ func TestPlansGoByKeep(t *testing.T) {
 	}
 }
 
+// A window without hits is freed by no bucket.
+func TestNothingFreesAnEmptyWindow(t *testing.T) {
+	s := New(Config{})
+	for range 5 {
+		hit(t, s, "k", noon)
+		hit(t, s, "k", noon.Add(time.Second))
+	}
+	take := taking(t, dayLadder, "k", noon.Add(time.Hour), per(1, time.Minute))
+	take.Keys[0].N = 2
+	require.False(t, mustTake(t, s, take).Allowed)
+	require.Zero(t, take.Keys[0].Windows[0].FreedBy)
+}
+
 // Expired buckets do not count against MaxCount, also where the newest bucket is
 // the label's own.
 func TestTheExpiredFillsNothing(t *testing.T) {
