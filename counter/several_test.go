@@ -124,6 +124,8 @@ func TestSoftKeys(t *testing.T) {
 		refund over
 		count signup 1h -> 4
 		take asks -> took signup 2/d 0 in 24h0m1s, *signup 5/d 0, user 4/d 0
+		# More than the limit of a soft key are hits over it like others.
+		take 3 page 2/d soft; 1 tenant 9/d -> took page 2/d 2 never, *tenant 9/d 8
 		# Soft keys alone deny nobody, and count what they would admit.
 		v: take 1 alone 2/d soft -> took alone 2/d 1
 		refund v
