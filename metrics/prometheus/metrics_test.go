@@ -175,24 +175,14 @@ func TestObserveByManyAtOnce(t *testing.T) {
 	}
 	callers.Wait()
 	d.Observe(limiter.Decision{Event: "signup", Kind: "1", Outcome: limiter.OutcomeForgotten}) // is no decision
-	var want strings.Builder
-	want.WriteString("# HELP abacus_decisions_total Decisions of the limiter, by event, kind of the limit that binds (empty if none was asked) and outcome.\n# TYPE abacus_decisions_total counter\n")
-	for kind := range 11 {
-		for o := limiter.OutcomeOverLimit; ; o++ {
-			if _, err := o.MarshalText(); err != nil {
-				break
-			}
-			if o == limiter.OutcomeForgotten {
-				continue
-			}
-			n, name := 0, fmt.Sprint(kind)
-			if kind == 10 {
-				name = ""
-			} else if o == limiter.OutcomeAdmitted {
-				n = 400
-			}
-			fmt.Fprintf(&want, "abacus_decisions_total{event=\"signup\",kind=%q,outcome=%q} %d\n", name, o, n)
+	page, outcomes := pageOf(d), 0
+	for o := limiter.OutcomeOverLimit; o < limiter.OutcomeForgotten; o++ {
+		outcomes++
+		for kind := range 10 {
+			n := map[bool]int{o == limiter.OutcomeAdmitted: 400}[true]
+			require.Contains(t, page, fmt.Sprintf("abacus_decisions_total{event=\"signup\",kind=\"%d\",outcome=%q} %d\n", kind, o, n))
 		}
+		require.Contains(t, page, fmt.Sprintf("abacus_decisions_total{event=\"signup\",kind=\"\",outcome=%q} 0\n", o))
 	}
-	require.NoError(t, testutil.CollectAndCompare(d, strings.NewReader(want.String()), "abacus_decisions_total"))
+	require.Equal(t, 11*outcomes, strings.Count(page, "abacus_decisions_total{"))
 }
