@@ -360,6 +360,11 @@ func TestFieldsOfReplacedRules(t *testing.T) {
 		require.Equal(t, row.policy, got.header.Get("RateLimit-Policy"))
 		require.Equal(t, row.left, got.header.Get("RateLimit"))
 	}
+
+	// Two kinds may have equal limits by call as well.
+	both := newLimiter(t, newClock(), vip, skipped(by("user", "90/h")))
+	s = newSite(t, newLimit(t, httplimit.Config{Limiter: both, Features: []httplimit.Source{byIP, byUser}})(welcome))
+	require.Equal(t, `"ip:90/h";q=90;w=3600, "user:90/h";q=90;w=3600`, s.get("User: 7").header.Get("RateLimit-Policy"))
 }
 
 // The values of an answer share an allocation. A handler that appends to a field,
