@@ -110,6 +110,27 @@ func take(id uint64, began, ended, label int64, limits string) *Call {
 		Label: label * ms, True: max(began, min(ended, label)) * ms, N: 1, Asks: []Ask{{"k", counter.MustLimits(limits)}}}
 }
 
+// not is a call with another outcome than success, and so without a label.
+func not(outcome Outcome, c *Call) *Call {
+	c.Outcome, c.Label, c.True = outcome, 0, 0
+	return c
+}
+
+// refund is a Refund of call 1, for ten milliseconds.
+func refund(began int64, outcome Outcome) *Call {
+	return &Call{ID: 9, Kind: Refund, Outcome: outcome, Began: began * ms, Ended: (began + 10) * ms, Of: 1, N: 1}
+}
+
+func forget(began, ended int64, outcome Outcome) *Call {
+	return &Call{ID: 8, Kind: Forget, Outcome: outcome, Began: began * ms, Ended: ended * ms, Asks: []Ask{{Key: "k"}}}
+}
+
+// count is a Count of two seconds, for ten milliseconds, that finds nothing.
+func count(began int64) *Call {
+	return &Call{ID: 7, Kind: Count, Outcome: Done, Began: began * ms, Ended: (began + 10) * ms, Lo: began * ms, Hi: (began + 10) * ms,
+		Asks: []Ask{{"k", counter.Limits{{Per: 2 * time.Second}}}}}
+}
+
 func TestWindowsToTheNanosecond(t *testing.T) {
 	t.Parallel()
 	a, b := take(1, 1000, 1010, 1000, "1/2s"), take(2, 3000, 3010, 3000, "1/2s")
@@ -136,9 +157,6 @@ func TestHitsUnderStricterLimitsCount(t *testing.T) {
 
 func TestRefundedHitsCountUntilThen(t *testing.T) {
 	t.Parallel()
-	refund := func(began int64, outcome Outcome) *Call {
-		return &Call{ID: 9, Kind: Refund, Outcome: outcome, Began: began * ms, Ended: (began + 10) * ms, Of: 1, N: 1}
-	}
 	calls := []*Call{take(1, 1000, 1010, 1000, "1/2s"), take(2, 1500, 1510, 1500, "1/2s")}
 	for _, outcome := range []Outcome{Open, Failed, Done} {
 		require.Zero(t, check(atomicConfig, append(calls[:2:2], refund(1100, outcome))).Over)
@@ -149,9 +167,6 @@ func TestRefundedHitsCountUntilThen(t *testing.T) {
 
 func TestForgottenHits(t *testing.T) {
 	t.Parallel()
-	forget := func(began, ended int64, outcome Outcome) *Call {
-		return &Call{ID: 9, Kind: Forget, Outcome: outcome, Began: began * ms, Ended: ended * ms, Asks: []Ask{{Key: "k"}}}
-	}
 	calls := []*Call{take(1, 1000, 1010, 1000, "1/2s"), take(2, 1500, 1510, 1500, "1/2s")}
 	over := func(f *Call) int64 { return check(atomicConfig, append(calls[:2:2], f)).Over }
 	require.Zero(t, over(forget(1100, 1200, Done)))
@@ -168,9 +183,7 @@ func TestCallsUnderWayWhileTheKeyIsForgotten(t *testing.T) {
 	t.Parallel()
 	ticket := atomicConfig
 	ticket.Ticket = true
-	forget := &Call{ID: 9, Kind: Forget, Outcome: Done, Began: 1100 * ms, Ended: 1110 * ms, Asks: []Ask{{Key: "k"}}}
-	astride := take(8, 1090, 1130, 1095, "1/2s")
-	astride.Outcome, astride.Label, astride.True = Denied, 0, 0
+	forget, astride := forget(1100, 1110, Done), not(Denied, take(6, 1090, 1130, 1095, "1/2s"))
 	after := []*Call{take(1, 1115, 1120, 1116, "1/2s"), take(2, 1500, 1510, 1500, "1/2s")}
 	r := check(ticket, append(after[:2:2], forget, astride))
 	require.Zero(t, r.Over)
@@ -180,8 +193,7 @@ func TestCallsUnderWayWhileTheKeyIsForgotten(t *testing.T) {
 	third := take(3, 1600, 1610, 1600, "1/2s")
 	require.Positive(t, check(ticket, append(after[:2:2], forget, astride, third)).Over, "one for each call")
 
-	count := &Call{ID: 4, Kind: Count, Outcome: Done, Began: 1200 * ms, Ended: 1210 * ms, Lo: 1200 * ms, Hi: 1210 * ms,
-		Asks: []Ask{{"k", counter.Limits{{Per: 2 * time.Second}}}}}
+	count := count(1200)
 	require.Zero(t, check(ticket, []*Call{after[0], forget, astride, count}).Unseen)
 	require.EqualValues(t, 1, check(ticket, []*Call{after[0], forget, count}).Unseen)
 	require.EqualValues(t, 1, check(atomicConfig, []*Call{after[0], forget, astride, count}).Unseen)
@@ -209,8 +221,7 @@ func TestCallsUnderWayAtALoss(t *testing.T) {
 	ticket := atomicConfig
 	ticket.Ticket = true
 	loss := Fault{Name: "flush_all", From: 1100 * ms, To: 1110 * ms, Loses: Everything}
-	astride := take(8, 1090, 1130, 1095, "1/2s")
-	astride.Outcome, astride.Label, astride.True = Denied, 0, 0
+	astride := not(Denied, take(6, 1090, 1130, 1095, "1/2s"))
 	calls := []*Call{take(1, 1000, 1010, 1005, "1/2s"), take(2, 1115, 1120, 1116, "1/2s"), take(3, 1500, 1510, 1500, "1/2s")}
 	r := check(ticket, append(calls[:3:3], astride), loss)
 	require.Zero(t, r.Over)
@@ -241,8 +252,7 @@ func TestLossesOfTheLatestHits(t *testing.T) {
 	before := Fault{Name: "failover", Since: 700 * ms, From: 800 * ms, To: 900 * ms, Loses: Latest}
 	require.Positive(t, check(atomicConfig, []*Call{lost, after, last, more}, before).Over, "nothing of the window was lost")
 
-	count := &Call{ID: 9, Kind: Count, Outcome: Done, Began: 1600 * ms, Ended: 1610 * ms, Lo: 1600 * ms, Hi: 1610 * ms,
-		Asks: []Ask{{"k", counter.Limits{{Per: 2 * time.Second}}}}}
+	count := count(1600)
 	require.EqualValues(t, 1, check(atomicConfig, []*Call{take(1, 1000, 1010, 1000, "9/2s"), lost, count}, failover).Unseen, "one was kept")
 	require.Zero(t, check(atomicConfig, []*Call{lost, count}, failover).Unseen)
 }
@@ -271,8 +281,7 @@ func TestLossesOfABucket(t *testing.T) {
 // A part of a key is lost: what is left may count longer.
 func TestLossesOfParts(t *testing.T) {
 	t.Parallel()
-	denied := take(5, 2900, 2910, 0, "1/2s")
-	denied.Outcome, denied.Label, denied.True = Denied, 0, 0
+	denied := not(Denied, take(5, 2900, 2910, 0, "1/2s"))
 	evicted := Fault{Name: "evicted", From: 1300 * ms, To: 1301 * ms, Loses: Everything, Parts: true}
 	r := check(atomicConfig, []*Call{denied}, evicted)
 	require.Zero(t, r.Bad)
@@ -289,31 +298,24 @@ func TestLossesOfParts(t *testing.T) {
 func TestLossesOfRefunds(t *testing.T) {
 	t.Parallel()
 	failover := Fault{Name: "failover", Since: 1100 * ms, From: 1300 * ms, To: 1400 * ms, Loses: Latest}
-	refund := func(began int64) *Call {
-		return &Call{ID: 9, Kind: Refund, Outcome: Done, Of: 1, Began: began * ms, Ended: (began + 10) * ms, N: 1}
-	}
-	denied := take(5, 2900, 2910, 0, "1/2s")
-	denied.Outcome, denied.Label, denied.True = Denied, 0, 0
+	denied := not(Denied, take(5, 2900, 2910, 0, "1/2s"))
 	reasons := func(f Fault, calls ...*Call) [Reasons]int64 {
 		return check(atomicConfig, append(calls, denied), f).Reasons
 	}
 	hit := take(1, 1000, 1010, 1000, "1/2s")
-	require.EqualValues(t, 1, reasons(failover, hit, refund(1200))[Counted], "the Refund may be lost")
-	require.EqualValues(t, 1, reasons(failover, hit, refund(1450))[None], "the Refund came later")
-	forget := func(began int64) *Call {
-		return &Call{ID: 8, Kind: Forget, Outcome: Done, Began: began * ms, Ended: (began + 10) * ms, Asks: []Ask{{Key: "k"}}}
-	}
-	require.EqualValues(t, 1, reasons(failover, hit, forget(1200))[Counted])
-	require.EqualValues(t, 1, reasons(failover, hit, forget(1450))[None])
+	require.EqualValues(t, 1, reasons(failover, hit, refund(1200, Done))[Counted], "the Refund may be lost")
+	require.EqualValues(t, 1, reasons(failover, hit, refund(1450, Done))[None], "the Refund came later")
+	require.EqualValues(t, 1, reasons(failover, hit, forget(1200, 1210, Done))[Counted])
+	require.EqualValues(t, 1, reasons(failover, hit, forget(1450, 1460, Done))[None])
 	moved := Fault{Name: "moved", From: 1300 * ms, To: 1400 * ms, Loses: Moved}
-	require.EqualValues(t, 1, reasons(moved, hit, forget(1200))[Counted], "another server may have the hit")
-	require.EqualValues(t, 1, reasons(moved, hit, forget(1450))[None])
-	require.EqualValues(t, 1, reasons(moved, hit, refund(1200))[None])
+	require.EqualValues(t, 1, reasons(moved, hit, forget(1200, 1210, Done))[Counted], "another server may have the hit")
+	require.EqualValues(t, 1, reasons(moved, hit, forget(1450, 1460, Done))[None])
+	require.EqualValues(t, 1, reasons(moved, hit, refund(1200, Done))[None])
 
 	lost := take(1, 1150, 1160, 1150, "1/2s")
 	others := []*Call{take(2, 1500, 1510, 1500, "1/2s"), take(3, 1600, 1610, 1600, "1/2s")}
 	require.Positive(t, check(atomicConfig, append(others[:2:2], lost), failover).Over)
-	r := check(atomicConfig, append(others[:2:2], lost, refund(1550)), failover)
+	r := check(atomicConfig, append(others[:2:2], lost, refund(1550, Done)), failover)
 	require.Zero(t, r.Over)
 	require.Positive(t, r.HalfForgotten)
 }
@@ -343,14 +345,13 @@ func TestReasonsOfADenial(t *testing.T) {
 	t.Parallel()
 	ticket := atomicConfig
 	ticket.Ticket, ticket.Settle, ticket.Remember = true, 250*time.Millisecond, time.Second
-	denied := take(5, 3000, 3010, 0, "1/2s")
-	denied.Outcome, denied.Label, denied.True = Denied, 0, 0
+	denied := not(Denied, take(5, 3000, 3010, 0, "1/2s"))
 	other := func(outcome Outcome, began, ended int64) *Call {
 		c := take(1, began, ended, began, "1/2s")
-		if c.Outcome = outcome; outcome != Done {
-			c.Label, c.True = 0, 0
+		if outcome == Done {
+			return c
 		}
-		return c
+		return not(outcome, c)
 	}
 	severed := Fault{Name: "cut", From: 2000 * ms, To: 2100 * ms, Severs: true}
 	for _, c := range []struct {
@@ -373,15 +374,10 @@ func TestReasonsOfADenial(t *testing.T) {
 		{"killed", ticket, []*Call{other(Open, 1900, 2010)}, nil, Severed},
 		{"failed", ticket, []*Call{other(Failed, 1900, 2010)}, nil, Told},
 		{"failed too long ago", ticket, []*Call{other(Failed, 600, 650)}, nil, None},
-		{"refunded long ago", ticket, []*Call{other(Done, 1500, 1510),
-			{ID: 9, Kind: Refund, Outcome: Done, Of: 1, Began: 1600 * ms, Ended: 1610 * ms}}, nil, None},
-		{"refunded lately", ticket, []*Call{other(Done, 1500, 1510),
-			{ID: 9, Kind: Refund, Outcome: Done, Of: 1, Began: 2600 * ms, Ended: 2610 * ms}}, nil, Remembered},
-		{"refunded long ago, shortly after the key was forgotten", ticket, []*Call{
-			{ID: 8, Kind: Forget, Outcome: Done, Began: 1400 * ms, Ended: 1410 * ms, Asks: []Ask{{Key: "k"}}}, other(Done, 1500, 1510),
-			{ID: 9, Kind: Refund, Outcome: Done, Of: 1, Began: 1600 * ms, Ended: 1610 * ms}}, nil, Counted},
-		{"refunded without success", ticket, []*Call{other(Done, 1500, 1510),
-			{ID: 9, Kind: Refund, Outcome: Failed, Of: 1, Began: 1600 * ms, Ended: 1610 * ms}}, nil, Counted},
+		{"refunded long ago", ticket, []*Call{other(Done, 1500, 1510), refund(1600, Done)}, nil, None},
+		{"refunded lately", ticket, []*Call{other(Done, 1500, 1510), refund(2600, Done)}, nil, Remembered},
+		{"refunded long ago, shortly after the key was forgotten", ticket, []*Call{forget(1400, 1410, Done), other(Done, 1500, 1510), refund(1600, Done)}, nil, Counted},
+		{"refunded without success", ticket, []*Call{other(Done, 1500, 1510), refund(1600, Failed)}, nil, Counted},
 	} {
 		r := check(c.cfg, append(c.all, denied), c.with...)
 		var want [Reasons]int64
@@ -403,10 +399,7 @@ func TestReasonsOfADenial(t *testing.T) {
 // for, and takes back.
 func TestADeniedCallOfSeveralKeysIsAReason(t *testing.T) {
 	t.Parallel()
-	denied, other := take(5, 3000, 3010, 0, "1/2s"), take(1, 2900, 3100, 0, "1/2s")
-	for _, call := range []*Call{denied, other} {
-		call.Outcome, call.Label, call.True = Denied, 0, 0
-	}
+	denied, other := not(Denied, take(5, 3000, 3010, 0, "1/2s")), not(Denied, take(1, 2900, 3100, 0, "1/2s"))
 	other.Asks = append(other.Asks, Ask{Key: "another", Limits: other.Asks[0].Limits})
 	require.EqualValues(t, 2, check(atomicConfig, []*Call{denied, other}).Reasons[None])
 	apart := atomicConfig

@@ -40,7 +40,7 @@ var budgets = []budget{
 	{folders: "cmd/demo/...", code: 4810, decision: "two-programs.md"},
 	{folders: "cmd/abacus/...", code: 1525, decision: "two-programs.md"},
 	{folders: "cmd/internal/...", code: 3420, decision: "two-programs.md"},
-	{folders: "backend/backendtest internal/promise internal/testkit/...", code: 10883, decision: "two-forms-of-the-tests.md"},
+	{folders: "backend/backendtest internal/promise internal/testkit/...", code: 10883},
 	{folders: "classic", code: 2000},
 	{folders: "examples/...", code: 1100},
 	{folders: "bench/...", code: 997, decision: "two-forms-of-the-tests.md"},
