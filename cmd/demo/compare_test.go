@@ -15,11 +15,9 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
-	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/cmd/internal/clitest"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -38,7 +36,7 @@ func TestCompareRealTraffic(t *testing.T) {
 	require.NoError(t, err)
 	for i, r := range reports {
 		require.NoError(t, r.Broken())
-		replayed := replayReal(t, openReal(t, name), replay.Config{Limits: limits[i : i+1]})
+		replayed := replayReal(t, openReal(t, name), 0, replay.Config{Limits: limits[i : i+1]})
 		require.Equal(t, replayed.Events, r.Events)
 		require.Equal(t, replayed.Keys, r.Keys)
 		promised := map[string]float64{"N": 1, "N+1": 1 + 1/float64(limits[i].Max), "2N-1": 2, "2N": 2}
@@ -77,26 +75,6 @@ func TestCompareJSON(t *testing.T) {
 	require.EqualValues(t, 1, r.Algorithms[0].Admitted)
 	require.Equal(t, "<b> of \x1b[2J", r.Curve.Key)
 	require.EqualValues(t, 2, r.Heat.Hits[0][29])
-}
-
-// Ctrl-C on a Redis leaves no key, and no page without a report.
-func TestInterruptedCompare(t *testing.T) {
-	url := "redis://" + servertest.Redis(t)
-	page := filepath.Join(t.TempDir(), "page.html")
-	cmd, stderr := clitest.Process(t, "demo", "compare", "--store", url, "--html", page)
-	var stdout bytes.Buffer
-	cmd.Stdout = &stdout
-	require.NoError(t, cmd.Start())
-	clitest.AwaitStored(t, url, 0)
-	require.FileExists(t, page)
-	require.NoError(t, cmd.Process.Signal(os.Interrupt))
-	require.Equal(t, cli.ExitInterrupted, clitest.ExitCode(t, cmd.Wait()))
-	require.Equal(t, "demo: interrupted\n", stderr.String())
-	require.Empty(t, stdout.String())
-	require.NoFileExists(t, page)
-	n, err := clitest.Stored(url)
-	require.NoError(t, err)
-	require.Zero(t, n)
 }
 
 // The table keeps to its width, whatever the numbers.

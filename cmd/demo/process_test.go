@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,22 +18,37 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
+// replaying starts a replay of the standard input, and writes lines of an event to it.
+func replaying(t *testing.T, lines int, args ...string) (cmd *exec.Cmd, log io.Writer, stdout, stderr *bytes.Buffer) {
+	t.Helper()
+	cmd, stderr = clitest.Process(t, "demo", append([]string{"replay", "-"}, args...)...)
+	stdout = new(bytes.Buffer)
+	cmd.Stdout = stdout
+	log, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = io.WriteString(log, "time_us,event,feature\n"+strings.Repeat(event, lines))
+	require.NoError(t, err)
+	return cmd, log, stdout, stderr
+}
+
+const event = "1772494233000000,signup,203.0.113.9\n"
+
+// interrupt presses Ctrl-C, and waits for the end.
+func interrupt(t *testing.T, cmd *exec.Cmd, stderr *bytes.Buffer) {
+	t.Helper()
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	require.Equal(t, cli.ExitInterrupted, clitest.ExitCode(t, cmd.Wait()))
+	require.Equal(t, "demo: interrupted\n", stderr.String())
+}
+
 // After Ctrl-C while the log still grows, the report has all events read.
 func TestInterruptedProcess(t *testing.T) {
 	for flag, told := range map[string]string{"--json=false": "STOPPED: interrupted\n", "--json": `"stopped": "interrupted"`} {
-		cmd, stderr := clitest.Process(t, "demo", "replay", "-", flag)
-		var stdout bytes.Buffer
-		cmd.Stdout = &stdout
-		log, err := cmd.StdinPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		// More than a pipe holds: after the write, the process is reading, and
-		// has long since asked to be told of signals.
-		_, err = log.Write([]byte("time_us,event,feature\n" + strings.Repeat("1772494233000000,signup,203.0.113.9\n", 20_000)))
-		require.NoError(t, err)
-		require.NoError(t, cmd.Process.Signal(os.Interrupt))
-		require.Equal(t, cli.ExitInterrupted, clitest.ExitCode(t, cmd.Wait()))
-		require.Equal(t, "demo: interrupted\n", stderr.String())
+		// More than a pipe holds: after the write, the process is reading, and has long
+		// since asked to be told of signals.
+		cmd, _, stdout, stderr := replaying(t, 20_000, flag)
+		interrupt(t, cmd, stderr)
 		require.Contains(t, stdout.String(), told)
 	}
 }
@@ -75,18 +92,9 @@ func TestBrokenPipe(t *testing.T) {
 func TestInterruptedReplayCleans(t *testing.T) {
 	for kind, url := range clitest.Stores(t) {
 		t.Run(kind, func(t *testing.T) {
-			cmd, stderr := clitest.Process(t, "demo", "replay", "-", "--clean", "--store", url)
-			var stdout bytes.Buffer
-			cmd.Stdout = &stdout
-			log, err := cmd.StdinPipe()
-			require.NoError(t, err)
-			require.NoError(t, cmd.Start())
-			_, err = log.Write([]byte("time_us,event,feature\n" + strings.Repeat("1772494233000000,signup,203.0.113.9\n", 2000)))
-			require.NoError(t, err)
+			cmd, _, stdout, stderr := replaying(t, 2000, "--clean", "--store", url)
 			clitest.AwaitStored(t, url, 0)
-			require.NoError(t, cmd.Process.Signal(os.Interrupt))
-			require.Equal(t, cli.ExitInterrupted, clitest.ExitCode(t, cmd.Wait()))
-			require.Equal(t, "demo: interrupted\n", stderr.String())
+			interrupt(t, cmd, stderr)
 			require.Contains(t, stdout.String(), "STOPPED: interrupted\n")
 			n, err := clitest.Stored(url)
 			require.NoError(t, err)
@@ -100,19 +108,32 @@ func TestServerThatIsGone(t *testing.T) {
 	for kind, server := range map[string]*servertest.Server{"redis": servertest.StartRedis(t), "memcached": servertest.StartMemcached(t)} {
 		t.Run(kind, func(t *testing.T) {
 			url := kind + "://" + server.Addr
-			cmd, stderr := clitest.Process(t, "demo", "replay", "-", "--store", url)
-			log, err := cmd.StdinPipe()
-			require.NoError(t, err)
-			require.NoError(t, cmd.Start())
-			_, err = log.Write([]byte("time_us,event,feature\n1772494233000000,signup,203.0.113.9\n"))
-			require.NoError(t, err)
+			cmd, log, _, stderr := replaying(t, 1, "--store", url)
 			clitest.AwaitStored(t, url, 0)
 			server.Kill()
 			// The first event may have failed already, and ended the program.
-			log.Write([]byte("1772494239000000,signup,203.0.113.9\n"))
+			_, _ = io.WriteString(log, event)
 			require.Equal(t, cli.ExitInput, clitest.ExitCode(t, cmd.Wait()))
 			require.Regexp(t, "^demo: event [12]: ", stderr.String())
 			require.Contains(t, stderr.String(), server.Addr)
 		})
 	}
+}
+
+// Ctrl-C on a Redis leaves no key, and no page without a report.
+func TestInterruptedCompare(t *testing.T) {
+	url := "redis://" + servertest.Redis(t)
+	page := filepath.Join(t.TempDir(), "page.html")
+	cmd, stderr := clitest.Process(t, "demo", "compare", "--store", url, "--html", page)
+	var stdout bytes.Buffer
+	cmd.Stdout = &stdout
+	require.NoError(t, cmd.Start())
+	clitest.AwaitStored(t, url, 0)
+	require.FileExists(t, page)
+	interrupt(t, cmd, stderr)
+	require.Empty(t, stdout.String())
+	require.NoFileExists(t, page)
+	n, err := clitest.Stored(url)
+	require.NoError(t, err)
+	require.Zero(t, n)
 }

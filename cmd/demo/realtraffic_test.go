@@ -40,7 +40,7 @@ func TestRealTraffic(t *testing.T) {
 		{"erddap_nginx_2024.csv.gz", "5/s,1000/7d", 10_479, 7_357, 0},
 	} {
 		t.Run(strings.TrimSuffix(row.log, ".csv.gz")+" "+row.limits, func(t *testing.T) {
-			report := replayReal(t, openReal(t, row.log), replay.Config{Limits: counter.MustLimits(row.limits)})
+			report := replayReal(t, openReal(t, row.log), 0, replay.Config{Limits: counter.MustLimits(row.limits)})
 			require.Equal(t, row.events, report.Events)
 			require.Equal(t, row.admitted, report.Admitted)
 			require.Equal(t, row.grid, report.GridDenied)
@@ -55,7 +55,7 @@ const (
 )
 
 func TestDriftingClocks(t *testing.T) {
-	report := replayReal(t, openReal(t, driftingLog), replay.Config{Limits: counter.MustLimits("10/m,50/h,100/d"), Skew: driftingSkew})
+	report := replayReal(t, openReal(t, driftingLog), 0, replay.Config{Limits: counter.MustLimits("10/m,50/h,100/d"), Skew: driftingSkew})
 	require.EqualValues(t, 451_581, report.Events)
 	require.EqualValues(t, 406_329, report.Admitted)
 	require.Equal(t, "23m", report.RunsBack)
@@ -68,7 +68,7 @@ func TestDriftingClocksOnOneKey(t *testing.T) {
 	log, out := io.Pipe()
 	defer log.Close()
 	go func() { out.CloseWithError(oneEvent(out, zipped)) }()
-	report := replayReal(t, log, replay.Config{Limits: counter.MustLimits("10/m,50/h,100/d"), Skew: driftingSkew})
+	report := replayReal(t, log, 0, replay.Config{Limits: counter.MustLimits("10/m,50/h,100/d"), Skew: driftingSkew})
 	require.EqualValues(t, 451_581, report.Events)
 	require.Equal(t, 69_602, report.Keys)
 }

@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"strings"
 	"testing"
@@ -15,48 +14,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/backend/memory"
-	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 var whole = flag.Bool("whole", false, "replay all of the real traffic on every store (some ten minutes)")
 
-// errEnough ends a replay before the end of the log.
-var errEnough = errors.New("enough")
-
-// decide replays the first events of a log, or all events if most is zero, and
-// tells each decision in turn.
-func decide(t *testing.T, log string, most int, cfg replay.Config, decided func(i int, e eventlog.Event, allowed bool)) *replay.Report {
-	t.Helper()
-	cfg.Ladder = tiers.For(cfg.Limits.Windows()...)
-	i := 0
-	cfg.Decided = func(e eventlog.Event, allowed bool) error {
-		decided(i, e, allowed)
-		if i++; i == most {
-			return errEnough
-		}
-		return nil
-	}
-	run, err := replay.New(cfg)
-	require.NoError(t, err)
-	report, err := run.Run(t.Context(), eventlog.NewReader(openReal(t, log), "real traffic", eventlog.Auto))
-	if !errors.Is(err, errEnough) {
-		require.NoError(t, err)
-	}
-	return report
-}
-
-// On every store every decision is the decision in memory, and the right
-// decision.
+// On every store every decision is right, and the report is the report in memory.
 func TestRealTrafficOnStores(t *testing.T) {
 	for _, store := range []struct {
 		url  string
-		most int // events of a log, without -whole
+		most int64 // events of a log, without -whole
 	}{
 		{"redis://" + servertest.Redis(t), 10_000},
 		{"memcached://" + servertest.Memcached(t, "-m", "1024") + "," + servertest.Memcached(t, "-m", "1024"), 4_000},
@@ -92,23 +62,11 @@ func TestRealTrafficOnStores(t *testing.T) {
 			}
 			t.Run(name.Kind.String()+" "+strings.TrimSuffix(row.log, ".csv.gz")+" "+row.limits, func(t *testing.T) {
 				cfg := replay.Config{Limits: counter.MustLimits(row.limits), Skew: row.skew}
-				var right []bool
-				cfg.Store = memory.New(memory.Config{})
-				decide(t, row.log, most, cfg, func(_ int, _ eventlog.Event, allowed bool) { right = append(right, allowed) })
-				differ := 0
+				here := replayReal(t, openReal(t, row.log), most, cfg)
 				cfg.Store, cfg.Prefix = opened.Store, stores.Namespace("test")
-				report := decide(t, row.log, most, cfg, func(i int, e eventlog.Event, allowed bool) {
-					if i < len(right) && right[i] == allowed {
-						return
-					}
-					if differ++; differ <= 5 {
-						t.Errorf("event %d, %s of %s at %s: allowed %t, in memory it is not so", i+1, e.Event, e.Feature, e.At.UTC().Format(time.RFC3339Nano), allowed)
-					}
-				})
-				require.Zero(t, differ)
-				require.EqualValues(t, len(right), report.Events)
-				require.Positive(t, report.Admitted)
-				require.Positive(t, report.Denied)
+				require.Equal(t, here, replayReal(t, openReal(t, row.log), most, cfg))
+				require.Positive(t, here.Admitted)
+				require.Positive(t, here.Denied)
 				_, err := opened.Clean(context.WithoutCancel(t.Context()), cfg.Prefix)
 				require.NoError(t, err)
 			})

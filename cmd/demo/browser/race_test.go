@@ -81,43 +81,6 @@ func TestBurstAtABoundary(t *testing.T) {
 	}
 }
 
-// TestEveryButtonTwice presses each button twice, and then bursts: whatever came
-// before, twice the limit goes through the fixed window, and not through abacus.
-func TestEveryButtonTwice(t *testing.T) {
-	t.Parallel()
-	p := open(t, desk, newSite(t))
-	p.started()
-	p.do(chromedp.Focus(chromedp.ID("speed")))
-	p.press(strings.Repeat(kb.ArrowRight, 10)) // ten times as fast
-	press := func(button string) {
-		p.Helper()
-		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.querySelector(%q).click()`, button))) // a mouse would scroll first
-	}
-	// The page shows the last lines only, and the text of a burst may be of an earlier one.
-	p.do(chromedp.Evaluate[chromedp.Void](`
-		var heard = [...document.querySelectorAll('#said li')].map(li => li.textContent)
-		new MutationObserver(changes => { for (const c of changes) for (const li of c.addedNodes) heard.push(li.textContent) }).observe(document.querySelector('#said'), { childList: true })`))
-	bursts := value[int](p, `heard.filter(s => s.startsWith('A burst at')).length`)
-	buttons := value[[]string](p, `[...document.querySelectorAll('main button')].map((b, i) => '#' + (b.id ||= 'button' + i))`)
-	require.Len(t, buttons, 9)
-	for _, button := range buttons {
-		press(button)
-		press(button)
-		press("#burst")
-		if bursts++; button == "#burst" {
-			bursts += 2
-		}
-		p.wait(fmt.Sprintf(`(last => {
-			const at = heard[last]?.split(' ')[3]
-			return heard.filter(s => s.startsWith('A burst at')).length == %d && heard.slice(last).some(s => s.includes('10 attempts before ' + at) && s.includes(', fixed window 20,'))
-		})(heard.findLastIndex(s => s.startsWith('A burst at')))`, bursts))
-		p.wait(`document.querySelector('#play').textContent == 'Pause'`)
-		p.wait(fmt.Sprintf(`document.querySelector(%q).textContent == '20'`, cell("fixed window", "in")))
-		require.Equal(t, "1.00", p.text(cell("abacus", "peak")), "after %s", button)
-		require.Equal(t, "1.00", p.text(cell("log of every hit", "peak")), "after %s", button)
-	}
-}
-
 // TestFetched reads off the page how many counts memcached would have been asked for.
 func TestFetched(t *testing.T) {
 	t.Parallel()
@@ -268,22 +231,6 @@ func TestServerGoesAway(t *testing.T) {
 	for _, message := range p.messages() {
 		require.Contains(t, message, "net::ERR_")
 	}
-}
-
-// TestTwoTabs steers a race in one of two tabs.
-func TestTwoTabs(t *testing.T) {
-	t.Parallel()
-	address := newSite(t)
-	still, moving := open(t, window{width: 1200, scheme: "light", calm: true}, address), open(t, desk, address)
-	still.started()
-	moving.started()
-	moving.click("#burst")
-	moving.wait(newest + `.includes('attempts before')`)
-	moving.wait(fmt.Sprintf(`document.querySelector(%q).innerText == '2.00'`, cell("fixed window", "peak"))) // drawn with the next frame of the screen
-	require.Equal(t, "0.00", still.text(cell("fixed window", "peak")))
-	require.Contains(t, value[string](still, newest), "Paused")
-	still.click("#step")
-	still.wait(newest + `.includes('no attempt')`)
 }
 
 // TestManyPages shows more pages at once than the browser has connections: a press has

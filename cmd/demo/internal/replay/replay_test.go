@@ -37,6 +37,14 @@ func run(t *testing.T, cfg Config, log *eventlog.Reader) (*Report, error) {
 	return r.Run(t.Context(), log)
 }
 
+// reported is the report of a replay of lines, to the end.
+func reported(t *testing.T, cfg Config, lines ...string) *Report {
+	t.Helper()
+	got, err := run(t, cfg, csvLog(lines...))
+	require.NoError(t, err)
+	return got
+}
+
 func TestReport(t *testing.T) {
 	cfg := config(t, "2/s, 3/m")
 	var decisions []string
@@ -46,7 +54,7 @@ func TestReport(t *testing.T) {
 	}
 	progress := 0
 	cfg.Progress = func() { progress++ }
-	got, err := run(t, cfg, csvLog(
+	got := reported(t, cfg,
 		"10000000,login,ann",
 		"10100000,login,ann",
 		"10200000,login,ann", // the third in a second
@@ -56,8 +64,7 @@ func TestReport(t *testing.T) {
 		"69999999,login,ann",
 		"70000000,login,ann", // the first is a minute back: still in the closed window
 		"72000000,login,ann",
-	))
-	require.NoError(t, err)
+	)
 	require.Equal(t, []string{
 		"10000 login ann true", "10100 login ann true", "10200 login ann false", "10200 login b,b true", "20000 login ann true",
 		"19000 login ann false", "69999 login ann false", "70000 login ann false", "72000 login ann true",
@@ -95,8 +102,7 @@ func TestBucketsRead(t *testing.T) {
 	for i := range stamps {
 		stamps[i] += ",a,b"
 	}
-	got, err := run(t, cfg, csvLog(stamps...))
-	require.NoError(t, err)
+	got := reported(t, cfg, stamps...)
 	require.InDelta(t, want, got.BucketsRead, 1e-9)
 }
 
@@ -108,16 +114,14 @@ func TestDeniedWithinGrid(t *testing.T) {
 	var err error
 	cfg.Ladder, err = tiers.Parse("1m:1m")
 	require.NoError(t, err)
-	got, err := run(t, cfg, csvLog("30000000,a,b", "91000000,a,b", "119999999,a,b", "120000000,a,b"))
-	require.NoError(t, err)
+	got := reported(t, cfg, "30000000,a,b", "91000000,a,b", "119999999,a,b", "120000000,a,b")
 	require.EqualValues(t, 2, got.Admitted)
 	require.EqualValues(t, 2, got.GridDenied)
 	require.Zero(t, got.WrongDenied)
 
 	// A skew makes every window longer.
 	cfg.Store, cfg.Skew = memory.New(memory.Config{}), 40*time.Second
-	got, err = run(t, cfg, csvLog("30000000,a,b", "120000000,a,b", "159999999,a,b", "160000000,a,b"))
-	require.NoError(t, err)
+	got = reported(t, cfg, "30000000,a,b", "120000000,a,b", "159999999,a,b", "160000000,a,b")
 	require.EqualValues(t, 2, got.Admitted)
 	require.EqualValues(t, 2, got.GridDenied)
 }
@@ -129,8 +133,7 @@ func TestMostDenied(t *testing.T) {
 			lines = append(lines, "0,e,k"+string(rune('a'+i)))
 		}
 	}
-	got, err := run(t, config(t, "1/s"), csvLog(lines...))
-	require.NoError(t, err)
+	got := reported(t, config(t, "1/s"), lines...)
 	var features string
 	for _, k := range got.MostDenied {
 		features += k.Feature
@@ -180,8 +183,7 @@ func TestSkewAndBudgetAreTheLogs(t *testing.T) {
 		cfg := config(t, "9/h")
 		store := &remote{}
 		cfg.Store, cfg.Skew = store, skew
-		got, err := run(t, cfg, csvLog("0,a,b", "3600000000,a,b"))
-		require.NoError(t, err)
+		got := reported(t, cfg, "0,a,b", "3600000000,a,b")
 		require.EqualValues(t, 2, got.Admitted)
 		require.Len(t, store.takings, 2)
 		for i, taking := range store.takings {
@@ -193,26 +195,20 @@ func TestSkewAndBudgetAreTheLogs(t *testing.T) {
 }
 
 func TestWrongDecisionsAreFound(t *testing.T) {
-	cfg := config(t, "2/s")
-	cfg.Store = &liar{answer: true}
-	got, err := run(t, cfg, csvLog("0,a,b", "0,a,b", "0,a,b", "1,a,b", "1000001,a,b"))
-	require.NoError(t, err)
-	require.EqualValues(t, 3, got.WrongAdmitted)
-	require.Zero(t, got.WrongDenied)
-	require.Equal(t, Worst{Limit: "2/s", Max: 2, Admitted: 4, Ratio: 2, Event: "a", Feature: "b"}, got.Worst[0])
-
-	cfg.Store = &liar{answer: false}
-	got, err = run(t, cfg, csvLog("0,a,b", "0,a,b"))
-	require.NoError(t, err)
-	require.EqualValues(t, 2, got.WrongDenied)
-	require.Zero(t, got.WrongAdmitted)
-	require.Equal(t, Worst{Limit: "2/s", Max: 2}, got.Worst[0])
+	for answer, want := range map[bool]Report{
+		true:  {WrongAdmitted: 3, Worst: []Worst{{Limit: "2/s", Max: 2, Admitted: 4, Ratio: 2, Event: "a", Feature: "b"}}},
+		false: {WrongDenied: 5, Worst: []Worst{{Limit: "2/s", Max: 2}}},
+	} {
+		cfg := config(t, "2/s")
+		cfg.Store = &liar{answer: answer}
+		got := reported(t, cfg, "0,a,b", "0,a,b", "0,a,b", "1,a,b", "1000001,a,b")
+		require.Equal(t, want, Report{WrongAdmitted: got.WrongAdmitted, WrongDenied: got.WrongDenied, Worst: got.Worst})
+	}
 }
 
 func TestOutOfSkew(t *testing.T) {
 	cfg := config(t, "2/s")
-	got, err := run(t, cfg, csvLog("5000000,a,b", "2000000,x,y", "3000000,a,b"))
-	require.NoError(t, err)
+	got := reported(t, cfg, "5000000,a,b", "2000000,x,y", "3000000,a,b")
 	require.Equal(t, "3s", got.RunsBack)
 	require.True(t, got.OutOfSkew(3*time.Second-1))
 	require.False(t, got.OutOfSkew(3*time.Second))
@@ -221,8 +217,7 @@ func TestOutOfSkew(t *testing.T) {
 }
 
 func TestNothingToReplay(t *testing.T) {
-	got, err := run(t, config(t, "0/s"), csvLog())
-	require.NoError(t, err)
+	got := reported(t, config(t, "0/s"))
 	require.Zero(t, got.Rate)
 	require.Equal(t, []Worst{{Limit: "0/s"}}, got.Worst)
 	require.Equal(t, []DeniedKey{}, got.MostDenied)
@@ -237,8 +232,7 @@ func TestBadLines(t *testing.T) {
 
 	cfg := config(t, "2/s")
 	cfg.SkipBad = true
-	got, err = run(t, cfg, csvLog(lines...))
-	require.NoError(t, err)
+	got = reported(t, cfg, lines...)
 	require.EqualValues(t, 2, got.Events)
 	require.EqualValues(t, 2, got.BadLines)
 	require.Equal(t, `log:3: time_us "zero" is not a whole number, want microseconds since 1970`, got.FirstBad)

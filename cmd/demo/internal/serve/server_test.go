@@ -64,10 +64,14 @@ func TestOthersAreKeptOut(t *testing.T) {
 		require.Equal(t, want, answer.StatusCode, host)
 		require.Contains(t, answer.Header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; style-src 'self'", host)
 	}
-	r := request(t, "POST", site+"/race/x", url.Values{"do": {"play"}})
-	r.Header.Set("Sec-Fetch-Site", "cross-site")
-	answer, _ := do(t, r)
-	require.Equal(t, 403, answer.StatusCode)
+	for header, other := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "http://localhost:1"} {
+		for _, form := range []string{"/race/x", "/site/signup"} {
+			r := request(t, "POST", site+form, url.Values{"do": {"play"}})
+			r.Header.Set(header, other)
+			answer, _ := do(t, r)
+			require.Equal(t, 403, answer.StatusCode, "%s from %s", form, other)
+		}
+	}
 	for _, stream := range []string{"/race?limit=10/m", "/watch/looks"} {
 		for header, values := range map[string]map[string]int{
 			"Sec-Fetch-Site": {"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200},

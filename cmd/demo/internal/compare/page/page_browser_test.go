@@ -116,13 +116,13 @@ func TestInABrowser(t *testing.T) {
 		}
 	}
 	all, both := []int{375, 768, 1400}, []string{"light", "dark"}
-	add("a day", 14, all, both, sample(t, 0))
+	add("a day", 18, all, both, sample(t, 0))
 	odd := edges(t)
-	add("two limits", 28, []int{1000}, both[:1], sample(t, 0), sample(t, 1))
-	add("long names", 14, []int{375, 1400}, both[:1], odd["long names"])
+	add("two limits", 36, []int{1000}, both[:1], sample(t, 0), sample(t, 1))
+	add("long names", 18, []int{375, 1400}, both[:1], odd["long names"])
 	add("one event", 4, []int{375, 1400}, both[1:], odd["one event"])
-	add("memory that is not told", 12, []int{375, 1400}, both[:1], odd["memory that is not told"])
-	add("a month", 14, []int{375, 1400}, both[1:], odd["a month of heat"])
+	add("memory that is not told", 16, []int{375, 1400}, both[:1], odd["memory that is not told"])
+	add("a month", 18, []int{375, 1400}, both[1:], odd["a month of heat"])
 
 	document, console := browse(t, frames(t, views))
 	found := resultPattern.FindStringSubmatch(document)
@@ -139,28 +139,4 @@ func TestInABrowser(t *testing.T) {
 	}
 	require.Len(t, console, 1, "the console says %s", strings.Join(console, "\n"))
 	require.Contains(t, console[0], "control: this message is seen")
-}
-
-// TestPolicyInABrowser smuggles forbidden content past the escaping, and sees no
-// effect under the page's policy.
-func TestPolicyInABrowser(t *testing.T) {
-	const smuggled = `<script>document.title = "smuggled"</script><style>h1 { color: rgb(1, 2, 3) }</style><p style="color: rgb(1, 2, 3)" onclick="1">` +
-		`<img src="data:image/gif;base64,R0lGODlhAQABAAAAACw="></body>`
-	out := strings.Replace(string(written(t, sample(t, 0))), "</body>", smuggled, 1)
-	file := filepath.Join(t.TempDir(), "smuggled.html")
-	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(`<pre id="result"></pre><iframe srcdoc="%s"></iframe><script>onload = () => {
-		const frame = document.querySelector('iframe'), color = s => frame.contentWindow.getComputedStyle(frame.contentDocument.querySelector(s)).color
-		document.querySelector('#result').textContent = [frame.contentDocument.title, color('h1'), color('p[onclick]')].join('; ')
-	}</script>`, html.EscapeString(out))), 0o644))
-	document, console := browse(t, file)
-	found := resultPattern.FindStringSubmatch(document)
-	require.NotNil(t, found)
-	require.Equal(t, "Rate limiters compared: 100/d on access.log.gz; rgb(27, 31, 36); rgb(27, 31, 36)", found[1])
-	refused := 0
-	for _, line := range console {
-		if strings.Contains(line, "Content Security Policy") {
-			refused++
-		}
-	}
-	require.GreaterOrEqual(t, refused, 4, "the console tells of each: %s", strings.Join(console, "\n"))
 }

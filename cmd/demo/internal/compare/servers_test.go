@@ -24,36 +24,67 @@ func held(t testing.TB, store *stores.Opened) int64 {
 	return n
 }
 
-// On Redis each algorithm decides as in memory, and leaves no key behind; keys of
+// On a server each algorithm decides as in memory, and leaves no key behind; keys of
 // other clients stay.
 func TestOnRedis(t *testing.T) {
 	store := onRedis(t)
 	require.NoError(t, store.Redis.Client.Set(t.Context(), "others", "1", 0).Err())
-	seed := rand.Uint64()
-	limits := counter.MustLimits("6/10s,5/d")
-	log := randomLog(t, rand.New(rand.NewPCG(seed, 0)), limits[1], time.Minute)
-	here := compareOn(t, Config{Limits: limits, Store: inMemory(t), Skew: time.Minute}, log)
-	there := compareOn(t, Config{Limits: limits, Store: store, Skew: time.Minute}, log)
+	here, there := hereAndOn(t, store)
 	for i, r := range there {
 		require.Equal(t, store.Name.String(), r.Store)
-		require.NoError(t, r.Broken())
-		require.Equal(t, here[i].Curve, r.Curve, "seed %d", seed)
+		require.Equal(t, here[i].Curve, r.Curve)
 		require.Equal(t, here[i].Heat, r.Heat)
 		require.Equal(t, here[i].LeftOut, r.LeftOut)
 		for j, a := range r.Algorithms {
 			want := here[i].Algorithms[j]
-			require.Equal(t, "MEMORY USAGE", a.BytesMeasured)
-			require.Equal(t, "commands", a.Counted)
-			require.Positive(t, a.BytesPerKey, a.Name)
-			require.Positive(t, a.ReadsPerEvent, a.Name)
 			require.Positive(t, a.WritesPerEvent, a.Name)
 			require.Positive(t, a.TripsPerEvent, a.Name)
-			want.BytesPerKey, want.BytesWorstKey, want.BytesMeasured, want.Counted = a.BytesPerKey, a.BytesWorstKey, a.BytesMeasured, a.Counted
+			want.BytesPerKey, want.BytesWorstKey, want.BytesMeasured, want.Counted = a.BytesPerKey, a.BytesWorstKey, "MEMORY USAGE", "commands"
 			want.ReadsPerEvent, want.WritesPerEvent, want.TripsPerEvent, want.NanosPerEvent = a.ReadsPerEvent, a.WritesPerEvent, a.TripsPerEvent, a.NanosPerEvent
-			require.Equal(t, want, a, "seed %d", seed)
+			require.Equal(t, want, a)
 		}
 	}
 	require.EqualValues(t, 1, held(t, store))
+}
+
+// On memcached there are abacus and the textbook tiers, and the exact log in memory; the
+// others are left out.
+func TestOnMemcached(t *testing.T) {
+	store := opened(t, "memcached://"+servertest.Memcached(t))
+	here, there := hereAndOn(t, store)
+	for i, r := range there {
+		require.Len(t, r.Algorithms, len(here[i].Algorithms)-11)
+		require.Equal(t, LeftOut{"fixed window", "the store is memcached, want Memory or Redis, where a limiter reads and writes in one step"}, r.LeftOut[0])
+		for _, a := range r.Algorithms {
+			want := here[i].named(t, a.Name)
+			require.Equal(t, []int64{want.Admitted, want.Differently}, []int64{a.Admitted, a.Differently}, a.Name)
+			require.Equal(t, a.Name != exactLog, a.TripsPerEvent > 0, a.Name)
+		}
+		require.Equal(t, sizesMeasured, r.named(t, textbookTiers).BytesMeasured)
+	}
+	stats, err := store.Memcached.Stats(t.Context(), store.Memcached.Servers[0])
+	require.NoError(t, err)
+	require.Equal(t, "0", stats["curr_items"])
+	require.NotEqual(t, "0", stats["total_items"])
+}
+
+// hereAndOn compares the same log in memory and on a store.
+func hereAndOn(t *testing.T, store *stores.Opened) (here, there []*Report) {
+	t.Helper()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	limits := counter.MustLimits("6/10s,5/d")
+	log := randomLog(t, rand.New(rand.NewPCG(seed, 0)), limits[1], time.Minute)
+	here = compareOn(t, Config{Limits: limits, Store: inMemory(t), Skew: time.Minute}, log)
+	there = compareOn(t, Config{Limits: limits, Store: store, Skew: time.Minute}, log)
+	for _, r := range there {
+		require.NoError(t, r.Broken())
+		for _, a := range r.Algorithms {
+			require.Positive(t, a.BytesPerKey, a.Name)
+			require.Positive(t, a.ReadsPerEvent, a.Name)
+		}
+	}
+	return here, there
 }
 
 // The counted commands are the commands sent to the server.
@@ -180,18 +211,25 @@ func TestWeighedOnRedis(t *testing.T) {
 	}
 	hour, day := counter.MustLimits("10000/h")[0], counter.MustLimits("10000/d")[0]
 
-	a, decided, c := given(t, store, day, onLadder(tiers.Default), logOf(t, hits...))
-	sum, names := all(t, store, c.prefix)
-	require.Greater(t, len(names), 2, "no leaves")
-	got, err := a.weigh(t.Context(), key, decided)
+	uneven, err := tiers.Parse("1s:3h, 1m:1d, 1h:1d")
 	require.NoError(t, err)
-	require.Equal(t, sum, got)
+	for _, row := range []struct {
+		ladder tiers.Ladder
+		leaves int // more names than these
+	}{{tiers.Default, 2}, {uneven, 3}} { // tiers with different retention are stored apart
+		a, decided, c := given(t, store, day, onLadder(row.ladder), logOf(t, hits...))
+		sum, names := all(t, store, c.prefix)
+		require.Greater(t, len(names), row.leaves, "no leaves")
+		got, err := a.weigh(t.Context(), key, decided)
+		require.NoError(t, err)
+		require.Equal(t, sum, got)
+	}
 
 	// Three days later the leaves are no longer the key's.
-	a, decided, c = given(t, store, day, onLadder(tiers.Default), logOf(t, append(hits, 80*time.Hour)...))
+	a, decided, c := given(t, store, day, onLadder(tiers.Default), logOf(t, append(hits, 80*time.Hour)...))
 	stale, names := all(t, store, c.prefix)
 	require.Greater(t, len(names), 2)
-	got, err = a.weigh(t.Context(), key, decided)
+	got, err := a.weigh(t.Context(), key, decided)
 	require.NoError(t, err)
 	require.Positive(t, got)
 	require.Less(t, got, stale/4)
@@ -205,14 +243,4 @@ func TestWeighedOnRedis(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got, "%s later", more)
 	}
-
-	// Tiers with different retention are stored apart.
-	l, err := tiers.Parse("1s:3h, 1m:1d, 1h:1d")
-	require.NoError(t, err)
-	a, decided, c = given(t, store, day, onLadder(l), logOf(t, hits...))
-	sum, names = all(t, store, c.prefix)
-	require.Greater(t, len(names), 3)
-	got, err = a.weigh(t.Context(), key, decided)
-	require.NoError(t, err)
-	require.Equal(t, sum, got)
 }
