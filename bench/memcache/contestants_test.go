@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memcache"
+	"github.com/abacus-go/abacus/bench/internal/measure"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/tiers"
@@ -64,6 +65,12 @@ type setting struct {
 
 func (b *bench) setting(limits counter.Limits) setting {
 	return setting{addr: b.addr, limits: limits, now: func() time.Time { return b.now }, timeout: -1}
+}
+
+// usedUp is the limits with another Max of the longest.
+func (s setting) usedUp(max int64) counter.Limits {
+	last := len(s.limits) - 1
+	return append(s.limits[:last:last], counter.Limit{Max: max, Per: s.limits[last].Per})
 }
 
 // contestant is one way to count on memcached.
@@ -161,12 +168,10 @@ func newFixed(t *testing.T, set setting, sideBySide bool) *contestant {
 		}
 		return err
 	}
-	last := len(set.limits) - 1
-	usedUp := append(set.limits[:last:last], counter.Limit{Max: 0, Per: set.limits[last].Per})
 	return &contestant{
 		hit:     func(key string) error { return ask(key, set.limits) },
-		refused: func(key string) error { return ask(key, usedUp) },
-		used:    func(key string) (int64, error) { return value(c, name(key, set.limits[last])) },
+		refused: func(key string) error { return ask(key, set.usedUp(0)) },
+		used:    func(key string) (int64, error) { return value(c, name(key, set.limits[len(set.limits)-1])) },
 	}
 }
 
@@ -189,11 +194,9 @@ func newAbacus(t *testing.T, set setting) *contestant {
 		}
 		return err
 	}
-	last := len(set.limits) - 1
 	var usedUp []counter.Limits
-	for i := range 7 {
-		// A denial is remembered for the same call: these seven calls differ.
-		usedUp = append(usedUp, append(set.limits[:last:last], counter.Limit{Max: 1 + int64(i), Per: set.limits[last].Per}))
+	for i := range int64(7) {
+		usedUp = append(usedUp, set.usedUp(1+i)) // a denial is remembered for the same call: these calls differ
 	}
 	asked := 0
 	return &contestant{
@@ -203,7 +206,7 @@ func newAbacus(t *testing.T, set setting) *contestant {
 			return take(feature, usedUp[asked%len(usedUp)])
 		},
 		used: func(feature string) (int64, error) {
-			n, err := c.Count(ctx, counter.Key{Event: "signup", Feature: feature}, set.limits[last].Per)
+			n, err := c.Count(ctx, counter.Key{Event: "signup", Feature: feature}, set.limits[len(set.limits)-1].Per)
 			return n.High, err
 		},
 	}
@@ -238,4 +241,25 @@ func (b *bench) stats() map[string]float64 {
 // cpu is the server's time in stats, in microseconds, all threads together.
 func cpu(stats map[string]float64) float64 {
 	return (stats["rusage_user"] + stats["rusage_system"]) * 1e6
+}
+
+// meter is what one call took, in us, and what it asked of the server, of the rounds.
+type meter struct{ wall, client, server, additions, items measure.Series }
+
+// measure measures a round of calls.
+func (m *meter) measure(b *bench, calls int, work func()) {
+	b.Helper()
+	before, spent, began := b.stats(), measure.CPU(), time.Now()
+	work()
+	wall, client, after, n := time.Since(began), measure.CPU()-spent, b.stats(), float64(calls)
+	m.wall = append(m.wall, float64(wall.Nanoseconds())/1e3/n)
+	m.client = append(m.client, float64(client.Microseconds())/n)
+	m.server = append(m.server, (cpu(after)-cpu(before))/n)
+	m.items = append(m.items, (after["cmd_get"]-before["cmd_get"])/n)
+	// An item made by a meta command is counted as an item only.
+	additions := max(after["cmd_set"]-before["cmd_set"], after["total_items"]-before["total_items"])
+	for _, name := range []string{"incr_hits", "incr_misses", "decr_hits", "decr_misses", "delete_hits", "delete_misses"} {
+		additions += after[name] - before[name]
+	}
+	m.additions = append(m.additions, additions/n)
 }

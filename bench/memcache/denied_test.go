@@ -53,31 +53,28 @@ func TestADenialOnMemcached(t *testing.T) {
 		}
 		b.now = start
 		denier := process()
-		type column = []measure.Series // one for each contender
-		wall, client, server, all, items := make(column, len(contenders)), make(column, len(contenders)), make(column, len(contenders)), make(column, len(contenders)), make(column, len(contenders))
+		meters := make([]meter, len(contenders))
+		all := make([]measure.Series, len(contenders)) // client and server
 		measure.Turns(rounds, len(contenders), func(i, round int) {
-			before, spent, began := b.stats(), measure.CPU(), time.Now()
-			for call := range calls {
-				if contenders[i].limits == nil {
-					require.NoError(t, increment.hit("one"))
-					continue
+			m := &meters[i]
+			m.measure(b, calls, func() {
+				for call := range calls {
+					if contenders[i].limits == nil {
+						require.NoError(t, increment.hit("one"))
+						continue
+					}
+					v, err := denier.Take(ctx, key(i, round, call), 1, contenders[i].limits)
+					require.NoError(t, err)
+					require.False(t, v.Allowed)
 				}
-				v, err := denier.Take(ctx, key(i, round, call), 1, contenders[i].limits)
-				require.NoError(t, err)
-				require.False(t, v.Allowed)
-			}
-			each := func(us float64) float64 { return us / float64(calls) }
-			wall[i] = append(wall[i], each(float64(time.Since(began).Microseconds())))
-			client[i] = append(client[i], each(float64((measure.CPU() - spent).Microseconds())))
-			after := b.stats()
-			server[i] = append(server[i], each(cpu(after)-cpu(before)))
-			all[i] = append(all[i], client[i][round]+server[i][round])
-			items[i] = append(items[i], each(after["cmd_get"]-before["cmd_get"]))
+			})
+			all[i] = append(all[i], m.client[round]+m.server[round])
 		})
 		table := measure.Table{Head: []string{"", "wall, us", "to incr", "client, us", "server, us", "to incr", "items read"}}
 		for i, c := range contenders {
-			table.Row(c.name, measure.Num(wall[i].Median()), wall[i].To(wall[0]).Spread(),
-				measure.Num(client[i].Median()), measure.Num(server[i].Median()), all[i].To(all[0]).Spread(), measure.Num(items[i].Median()))
+			m := meters[i]
+			table.Row(c.name, measure.Num(m.wall.Median()), m.wall.To(meters[0].wall).Spread(),
+				measure.Num(m.client.Median()), measure.Num(m.server.Median()), all[i].To(all[0]).Spread(), measure.Num(m.items.Median()))
 		}
 		s.Table(row.name, table)
 	}

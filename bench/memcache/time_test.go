@@ -26,10 +26,9 @@ func list() string {
 // racer is a contestant at work.
 type racer struct {
 	*contestant
+	meter
 	now  time.Time
 	hits map[string]int64 // on the last day of its clock
-
-	wall, server, additions, items measure.Series // of the rounds, of one call
 }
 
 func (r *racer) take(b *bench, key string) {
@@ -41,6 +40,17 @@ func (r *racer) take(b *bench, key string) {
 		require.NoError(b, err)
 	}
 	r.hits[key]++
+}
+
+// check asks for the hits of every key.
+func (r *racer) check(b *bench, about ...any) {
+	b.Helper()
+	b.now = r.now
+	for key, want := range r.hits {
+		used, err := r.used(key)
+		require.NoError(b, err)
+		require.Equal(b, want, used, about...)
+	}
 }
 
 func TestOnMemcached(t *testing.T) {
@@ -84,44 +94,30 @@ func TestOnMemcached(t *testing.T) {
 			r := rs[i]
 			ready := r.ready
 			r.ready = nil
-			before, start := b.stats(), time.Now()
-			for call := range calls {
-				switch {
-				case p.keys == 0:
-					r.take(b, names[1+round*calls+call])
-				case p.allow || r.refused == nil:
-					r.take(b, keys[call%p.keys])
-				default:
-					b.now = r.now
-					if err := r.refused(keys[call%p.keys]); !errors.Is(err, errRefused) {
-						t.Fatalf("%s, %s: want a refusal, got %v", p.name, kinds[i].name, err)
+			r.measure(b, calls, func() {
+				for call := range calls {
+					switch {
+					case p.keys == 0:
+						r.take(b, names[1+round*calls+call])
+					case p.allow || r.refused == nil:
+						r.take(b, keys[call%p.keys])
+					default:
+						b.now = r.now
+						if err := r.refused(keys[call%p.keys]); !errors.Is(err, errRefused) {
+							t.Fatalf("%s, %s: want a refusal, got %v", p.name, kinds[i].name, err)
+						}
+					}
+					if call%len(keys) == len(keys)-1 {
+						r.now = r.now.Add(p.step)
 					}
 				}
-				if call%len(keys) == len(keys)-1 {
-					r.now = r.now.Add(p.step)
-				}
-			}
-			wall, after, n := time.Since(start), b.stats(), float64(calls)
+			})
 			r.ready = ready
-			r.wall = append(r.wall, float64(wall.Nanoseconds())/1e3/n)
-			r.server = append(r.server, (cpu(after)-cpu(before))/n)
-			r.items = append(r.items, (after["cmd_get"]-before["cmd_get"])/n)
-			// An item made by a meta command is counted as an item only.
-			additions := max(after["cmd_set"]-before["cmd_set"], after["total_items"]-before["total_items"])
-			for _, name := range []string{"incr_hits", "incr_misses", "decr_hits", "decr_misses", "delete_hits", "delete_misses"} {
-				additions += after[name] - before[name]
-			}
-			r.additions = append(r.additions, additions/n)
 		})
 		table := measure.Table{Head: []string{p.note, "wall, us", "to incr", "CPU, us", "additions", "items read", "admits"}}
 		for i, r := range rs {
 			if p.allow || kinds[i].name == "abacus" { // the other contestants count refused calls
-				b.now = r.now
-				for key, want := range r.hits {
-					used, err := r.used(key)
-					require.NoError(t, err)
-					require.Equal(t, want, used, "%s, %s, %d: key %s", p.name, kinds[i].name, kinds[i].limits, key)
-				}
+				r.check(b, "%s, %s, %d", p.name, kinds[i].name, kinds[i].limits)
 			}
 			table.Row(fmt.Sprintf("%s, %d", kinds[i].name, kinds[i].limits), r.wall.Spread(), measure.Num(r.wall.To(rs[0].wall).Median()),
 				measure.Num(r.server.Median()), measure.Num(r.additions.Median()), measure.Num(r.items.Median()), kinds[i].admits)
@@ -186,12 +182,7 @@ func TestMemcachedOnALink(t *testing.T) {
 		}
 	})
 	for i, r := range rs {
-		b.now = r.now
-		for key, want := range r.hits {
-			used, err := r.used(key)
-			require.NoError(t, err)
-			require.Equal(t, want, used, kinds[i].name)
-		}
+		r.check(b, "%s", kinds[i].name)
 		row := []string{kinds[i].name, fmt.Sprint(kinds[i].limits)}
 		for _, fresh := range []bool{true, false} {
 			count := fmt.Sprint(trips[fresh][i])
@@ -231,17 +222,14 @@ func TestWindowsOnMemcached(t *testing.T) {
 	}
 	measure.Turns(rounds, len(rs), func(i, _ int) {
 		r := rs[i]
-		before, start := b.stats(), time.Now()
-		for call := range calls {
-			r.take(b, keys[call%n])
-			if call%n == n-1 {
-				r.now = r.now.Add(windows[i] / time.Duration(past))
+		r.measure(b, calls, func() {
+			for call := range calls {
+				r.take(b, keys[call%n])
+				if call%n == n-1 {
+					r.now = r.now.Add(windows[i] / time.Duration(past))
+				}
 			}
-		}
-		wall, after := time.Since(start), b.stats()
-		r.wall = append(r.wall, float64(wall.Nanoseconds())/1e3/float64(calls))
-		r.server = append(r.server, (cpu(after)-cpu(before))/float64(calls))
-		r.items = append(r.items, (after["cmd_get"]-before["cmd_get"])/float64(calls))
+		})
 	})
 	chart := measure.Chart{X: "window", Y: "us for one call", Places: names, Curves: []measure.Curve{{Name: "abacus"}}}
 	table := measure.Table{Head: []string{"window", "wall, us", "to the first", "CPU, us", "items read"}}

@@ -29,14 +29,6 @@ type crowd struct {
 	measure.Crowd
 }
 
-func (c *crowd) prepare(b *bench, contestant *contestant, longest counter.Limit, keys measure.Keys) {
-	c.bench, c.contestant, c.limit, c.began = b, contestant, longest, time.Now()
-	for i := range keys.Len() {
-		require.NoError(b, c.hit(keys.At(i)))
-	}
-	c.hits = int64(keys.Len()) - c.wrong.Failed()
-}
-
 // hit is a call. A peer that fails ends no benchmark.
 func (c *crowd) hit(key string) error {
 	err := c.contestant.hit(key)
@@ -91,25 +83,22 @@ func TestManyCallersOnRedis(t *testing.T) {
 	racers := []struct {
 		kind, limits int
 	}{{0, 3}, {0, 1}, {1, 1}, {4, 1}}
-	results := map[[2]int]*crowd{}
-	var cells [][2]int
-	for r := range racers {
-		for c := range callers {
-			cells = append(cells, [2]int{r, c})
-			results[[2]int{r, c}] = &crowd{ours: racers[r].kind == 0}
-		}
-	}
-	for i, racer := range racers {
-		kind := kinds[racer.kind]
+	var crowds []*crowd
+	for _, racer := range racers {
 		limits := roomy(racer.limits, calls*rounds*len(callers))
-		for c, n := range callers {
+		for _, n := range callers {
 			b := &bench{T: t, addr: addr, client: connect(t, addr, n)}
 			set := b.setting(limits)
 			set.now, set.timeout = measure.GoingOn(), time.Second
-			results[[2]int{i, c}].prepare(b, kind.make(t, set), limits[len(limits)-1], keys)
+			c := &crowd{bench: b, contestant: kinds[racer.kind].make(t, set), limit: limits[len(limits)-1], began: time.Now(), ours: racer.kind == 0}
+			for i := range keys.Len() {
+				require.NoError(t, c.hit(keys.At(i)))
+			}
+			c.hits = int64(keys.Len()) - c.wrong.Failed()
+			crowds = append(crowds, c)
 		}
 	}
-	measure.Turns(rounds, len(cells), func(i, _ int) { results[cells[i]].run(sequence, callers[cells[i][1]]) })
+	measure.Turns(rounds, len(crowds), func(i, _ int) { crowds[i].run(sequence, callers[i%len(callers)]) })
 	chart := measure.Chart{X: "callers at the same time", Y: "1,000 calls a second", Log: true}
 	for _, n := range callers {
 		chart.Places = append(chart.Places, fmt.Sprint(n))
@@ -120,7 +109,7 @@ func TestManyCallersOnRedis(t *testing.T) {
 		curve := measure.Curve{Name: name}
 		table := measure.CrowdTable()
 		for c, n := range callers {
-			cr := results[[2]int{r, c}]
+			cr := crowds[r*len(callers)+c]
 			cr.check(keys)
 			table.Row(cr.Row(n)...)
 			if cr.wrong.String() != "" {

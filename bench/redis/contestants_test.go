@@ -42,6 +42,12 @@ type setting struct {
 	prefix  string           // of all stored keys
 }
 
+// usedUp is the limits with another Max of the longest.
+func (s setting) usedUp(max int64) counter.Limits {
+	last := len(s.limits) - 1
+	return append(s.limits[:last:last], counter.Limit{Max: max, Per: s.limits[last].Per})
+}
+
 // contestant is one way to limit keys on Redis.
 type contestant struct {
 	hit func(key string) error // counts a hit; errRefused if a limit has no room
@@ -110,16 +116,11 @@ func newLayout(t *testing.T, set setting, layout abacusredis.Layout) *contestant
 	key := func(feature string) counter.Key { return counter.Key{Event: "signup", Feature: feature} }
 	take := func(feature string, limits counter.Limits) error {
 		v, err := c.Take(ctx, key(feature), 1, limits)
-		if err == nil && !v.Allowed {
-			return errRefused
-		}
-		return err
+		return answered(!v.Allowed, err)
 	}
-	last := len(set.limits) - 1
 	var usedUp []counter.Limits
-	for i := range 7 {
-		// A denial is remembered for the same call: these seven calls differ.
-		usedUp = append(usedUp, append(set.limits[:last:last], counter.Limit{Max: 1 + int64(i), Per: set.limits[last].Per}))
+	for i := range int64(7) {
+		usedUp = append(usedUp, set.usedUp(1+i)) // a denial is remembered for the same call: these calls differ
 	}
 	asked := 0
 	var then time.Time
@@ -132,7 +133,7 @@ func newLayout(t *testing.T, set setting, layout abacusredis.Layout) *contestant
 			return take(feature, usedUp[asked%len(usedUp)])
 		},
 		used: func(feature string) (int64, error) {
-			n, err := c.Count(ctx, key(feature), set.limits[last].Per)
+			n, err := c.Count(ctx, key(feature), set.limits[len(set.limits)-1].Per)
 			return n.High, err
 		},
 		// The hits of a second are a single Take, since all share a bucket.
@@ -143,10 +144,9 @@ func newLayout(t *testing.T, set setting, layout abacusredis.Layout) *contestant
 					n++
 				}
 				then = at[0]
-				if v, err := filler.Take(ctx, key(feature), int64(n), set.limits); err != nil {
+				v, err := filler.Take(ctx, key(feature), int64(n), set.limits)
+				if err = answered(!v.Allowed, err); err != nil {
 					return err
-				} else if !v.Allowed {
-					return errRefused
 				}
 				at = at[n:]
 			}
@@ -156,126 +156,115 @@ func newLayout(t *testing.T, set setting, layout abacusredis.Layout) *contestant
 	}
 }
 
-func newRate(_ *testing.T, set setting) *contestant {
-	l := redis_rate.NewLimiter(set.client)
-	name := func(key string, i int) string { return set.prefix + ":" + key + ":" + strconv.Itoa(i) }
-	allow := func(name string, limit counter.Limit, n int) (*redis_rate.Result, error) {
-		return l.AllowN(ctx, name, redis_rate.Limit{Rate: int(limit.Max), Burst: int(limit.Max), Period: limit.Per}, n)
+// single is a limiter that knows a single limit.
+type single struct {
+	hit  func(key string) error
+	used func(key string) (int64, error)
+}
+
+// inTurn makes a contestant of a limiter for each limit, on a prefix of its own, since
+// two limits on a counter would share a count, and of a limiter that is used up.
+func inTurn(set setting, make func(prefix string, limit counter.Limit) single) *contestant {
+	var all []single
+	for i, limit := range set.limits {
+		all = append(all, make(set.prefix+strconv.Itoa(i), limit))
 	}
-	last := len(set.limits) - 1
+	last := len(all) - 1
 	return &contestant{
 		hit: func(key string) error {
 			for i := last; i >= 0; i-- {
-				if r, err := allow(name(key, i), set.limits[i], 1); err != nil {
+				if err := all[i].hit(key); err != nil {
 					return err
-				} else if r.Allowed == 0 {
-					return errRefused
 				}
 			}
 			return nil
 		},
-		refused: func(key string) error {
-			if r, err := allow(name(key, last)+":used up", counter.Limit{Max: 1, Per: set.limits[last].Per}, 1); err != nil {
-				return err
-			} else if r.Allowed == 0 {
-				return errRefused
-			}
-			return nil
-		},
-		used: func(key string) (int64, error) {
-			r, err := allow(name(key, last), set.limits[last], 0)
-			if err != nil {
-				return 0, err
-			}
-			return set.limits[last].Max - int64(r.Remaining), nil
-		},
-		spent: scripts, stored: "rate:" + set.prefix + ":*", rule: leaking,
+		refused: make(set.prefix+"used-up", set.usedUp(1)[last]).hit,
+		used:    all[last].used,
+		spent:   scripts, stored: set.prefix + "[0-9]:*",
 	}
+}
+
+// answered is the error of a call: errRefused if it was refused.
+func answered(refused bool, err error) error {
+	if err == nil && refused {
+		return errRefused
+	}
+	return err
+}
+
+func newRate(_ *testing.T, set setting) *contestant {
+	l := redis_rate.NewLimiter(set.client)
+	c := inTurn(set, func(prefix string, limit counter.Limit) single {
+		allow := func(key string, n int) (redis_rate.Result, error) {
+			r, err := l.AllowN(ctx, prefix+":"+key, redis_rate.Limit{Rate: int(limit.Max), Burst: int(limit.Max), Period: limit.Per}, n)
+			if err != nil {
+				return redis_rate.Result{}, err
+			}
+			return *r, nil
+		}
+		return single{
+			hit: func(key string) error {
+				r, err := allow(key, 1)
+				return answered(r.Allowed == 0, err)
+			},
+			used: func(key string) (int64, error) {
+				r, err := allow(key, 0)
+				return limit.Max - int64(r.Remaining), err
+			},
+		}
+	})
+	c.stored, c.rule = "rate:"+c.stored, leaking
+	return c
 }
 
 func newUlule(t *testing.T, set setting) *contestant {
-	limiter := func(prefix string, limit counter.Limit) *ulule.Limiter {
+	c := inTurn(set, func(prefix string, limit counter.Limit) single {
 		store, err := ululeredis.NewStoreWithOptions(set.client, ulule.StoreOptions{Prefix: prefix})
 		require.NoError(t, err)
-		return ulule.New(store, ulule.Rate{Period: limit.Per, Limit: limit.Max})
-	}
-	// A prefix for each limit: two limits on a counter would share a count.
-	var all []*ulule.Limiter
-	for i, limit := range set.limits {
-		all = append(all, limiter(set.prefix+strconv.Itoa(i), limit))
-	}
-	last := len(all) - 1
-	usedUp := limiter(set.prefix+"used-up", counter.Limit{Max: 1, Per: set.limits[last].Per})
-	get := func(l *ulule.Limiter, key string) error {
-		c, err := l.Get(ctx, key)
-		if err == nil && c.Reached {
-			return errRefused
+		l := ulule.New(store, ulule.Rate{Period: limit.Per, Limit: limit.Max})
+		return single{
+			hit: func(key string) error {
+				c, err := l.Get(ctx, key)
+				return answered(c.Reached, err)
+			},
+			used: func(key string) (int64, error) {
+				c, err := l.Peek(ctx, key)
+				return c.Limit - c.Remaining, err
+			},
 		}
-		return err
-	}
-	return &contestant{
-		hit: func(key string) error {
-			for i := last; i >= 0; i-- {
-				if err := get(all[i], key); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-		refused: func(key string) error { return get(usedUp, key) },
-		used: func(key string) (int64, error) {
-			c, err := all[last].Peek(ctx, key)
-			return c.Limit - c.Remaining, err
-		},
-		spent: scripts, stored: set.prefix + "[0-9]:*", rule: firstHit,
-	}
+	})
+	c.rule = firstHit
+	return c
 }
 
 func newThrottled(t *testing.T, set setting) *contestant {
-	limiter := func(prefix string, limit counter.Limit) *throttled.GCRARateLimiterCtx {
-		store, err := goredisstore.NewCtx(set.client, prefix)
+	c := inTurn(set, func(prefix string, limit counter.Limit) single {
+		store, err := goredisstore.NewCtx(set.client, prefix+":")
 		require.NoError(t, err)
 		l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerDuration(int(limit.Max), limit.Per), MaxBurst: int(limit.Max) - 1})
 		require.NoError(t, err)
-		return l
-	}
-	var all []*throttled.GCRARateLimiterCtx
-	for i, limit := range set.limits {
-		all = append(all, limiter(set.prefix+strconv.Itoa(i)+":", limit))
-	}
-	last := len(all) - 1
-	usedUp := limiter(set.prefix+"used-up:", counter.Limit{Max: 1, Per: set.limits[last].Per})
-	ask := func(l *throttled.GCRARateLimiterCtx, key string) error {
-		limited, _, err := l.RateLimitCtx(ctx, key, 1)
-		if err == nil && limited {
-			return errRefused
+		return single{
+			hit: func(key string) error {
+				limited, _, err := l.RateLimitCtx(ctx, key, 1)
+				return answered(limited, err)
+			},
+			used: func(key string) (int64, error) {
+				_, r, err := l.RateLimitCtx(ctx, key, 0)
+				return int64(r.Limit - r.Remaining), err
+			},
 		}
-		return err
+	})
+	// TIME and GET, then SETNX and EXPIRE or a script, whose own GETs are in the time
+	// of EVAL already: there are as many others as there are TIMEs.
+	c.spent = func(before, after map[string]stat) stat {
+		get := after["get"].since(before["get"])
+		alone := stat{after["time"].since(before["time"]).calls, 0}
+		if get.calls > 0 {
+			alone.us = get.us * alone.calls / get.calls
+		}
+		return sum(before, after, "time", "setnx", "expire", "eval").plus(alone)
 	}
-	return &contestant{
-		hit: func(key string) error {
-			for i := last; i >= 0; i-- {
-				if err := ask(all[i], key); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-		refused: func(key string) error { return ask(usedUp, key) },
-		used: func(key string) (int64, error) {
-			_, r, err := all[last].RateLimitCtx(ctx, key, 0)
-			return int64(r.Limit - r.Remaining), err
-		},
-		// TIME and GET, then SETNX and EXPIRE or a script, whose own GETs are in
-		// the time of EVAL already: there are as many others as there are TIMEs.
-		spent: func(before, after map[string]stat) stat {
-			get := after["get"].since(before["get"])
-			alone := stat{after["time"].since(before["time"]).calls, 0}
-			if get.calls > 0 {
-				alone.us = get.us * alone.calls / get.calls
-			}
-			return sum(before, after, "time", "setnx", "expire", "eval").plus(alone)
-		},
-		stored: set.prefix + "[0-9]:*", rule: leaking,
-	}
+	c.rule = leaking
+	return c
 }

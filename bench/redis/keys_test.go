@@ -102,10 +102,9 @@ func (b *bench) rates(features []string, limits counter.Limits) *several {
 	rates, hits := redis_rate.NewLimiter(b.client), int64(0)
 	return &several{name: "redis_rate", hit: func() error {
 		for i, feature := range features {
-			if r, err := rates.Allow(ctx, feature, redis_rate.Limit{Rate: int(limits[i].Max), Burst: int(limits[i].Max), Period: limits[i].Per}); err != nil {
+			r, err := rates.Allow(ctx, feature, redis_rate.Limit{Rate: int(limits[i].Max), Burst: int(limits[i].Max), Period: limits[i].Per})
+			if err = answered(err == nil && r.Allowed == 0, err); err != nil {
 				return err
-			} else if r.Allowed == 0 {
-				return errRefused
 			}
 		}
 		hits++
@@ -131,10 +130,7 @@ func (b *bench) takeAll(name string, layout abacusredis.Layout, features []strin
 	}
 	return &several{name: name, hit: func() error {
 		v, err := c.TakeAll(ctx, asks...)
-		if err == nil && !v.Allowed {
-			return errRefused
-		}
-		return err
+		return answered(!v.Allowed, err)
 	}, spent: spent, used: func() (int64, error) {
 		last := asks[len(asks)-1]
 		n, err := last.On.Count(ctx, last.Key, last.Limits[0].Per)

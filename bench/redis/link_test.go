@@ -50,10 +50,7 @@ func TestRedisOnALink(t *testing.T) {
 		for i := range limits {
 			go func() {
 				r, err := ask(key, i, 1)
-				if err == nil && r.Allowed == 0 {
-					err = errRefused
-				}
-				answers <- err
+				answers <- answered(err == nil && r.Allowed == 0, err)
 			}()
 		}
 		if err := errors.Join(<-answers, <-answers, <-answers); err != nil {

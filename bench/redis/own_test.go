@@ -37,10 +37,9 @@ func newFixed(_ *testing.T, set setting) *contestant {
 		return nil
 	}
 	last := len(set.limits) - 1
-	usedUp := append(set.limits[:last:last], counter.Limit{Max: 0, Per: set.limits[last].Per})
 	return &contestant{
 		hit:     func(key string) error { return ask(key, set.limits) },
-		refused: func(key string) error { return ask(key, usedUp) },
+		refused: func(key string) error { return ask(key, set.usedUp(0)) },
 		used:    func(key string) (int64, error) { return set.client.Get(ctx, name(key, last)).Int64() },
 		spent: func(before, after map[string]stat) stat {
 			return sum(before, after, "incr", "expire")
@@ -76,16 +75,12 @@ func newLog(_ *testing.T, set setting) *contestant {
 			args = append(args, limit.Per.Milliseconds(), limit.Max)
 		}
 		admitted, err := logScript.Run(ctx, set.client, []string{name(key)}, args...).Bool()
-		if err == nil && !admitted {
-			return errRefused
-		}
-		return err
+		return answered(!admitted, err)
 	}
 	last := len(set.limits) - 1
-	usedUp := append(set.limits[:last:last], counter.Limit{Max: 0, Per: set.limits[last].Per})
 	return &contestant{
 		hit:     func(key string) error { return ask(key, set.limits) },
-		refused: func(key string) error { return ask(key, usedUp) },
+		refused: func(key string) error { return ask(key, set.usedUp(0)) },
 		used: func(key string) (int64, error) {
 			after := set.now().Add(-set.limits[last].Per).UnixMilli()
 			return set.client.ZCount(ctx, name(key), fmt.Sprintf("(%d", after), "+inf").Result()
