@@ -158,6 +158,7 @@ func TestBothLaddersAreToldAndEmptied(t *testing.T) {
 		former.count signup 1h -> 1
 		later 2h
 		next.add 2 signup
+		both+former.count signup 10m -> 2 0
 		both.take 1 signup 1/10m,3/d -> no signup 1/10m 0 in 10m1s, *signup 3/d 0 in 22h0m1s
 		# Also where the former ladder holds none of the limits.
 		both.take 1 signup 9/d -> took *signup 9/d 5
