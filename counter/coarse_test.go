@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -400,4 +401,141 @@ func TestAStoreThatLosesItsOrder(t *testing.T) {
 	now = halfPast.Truncate(time.Second).Add(20 * time.Millisecond)
 	between = func() { require.True(t, take(t, behind, signup, 1, limit).Allowed) }
 	require.False(t, take(t, ahead, signup, 1, limit).Allowed)
+}
+
+// Near the end of a ticket bucket only hits of other processes may yet be undone.
+// A process knows its own, those that came after a Refund too, and not those that a
+// Forget has removed.
+func TestOwnHitsAreWaitedFor(t *testing.T) {
+	store, now := newPlainStore(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	cfg := counter.Config{Now: func() time.Time {
+		now = now.Add(time.Microsecond)
+		return now
+	}}
+	one, other, eraser := newCounter(t, store, cfg), newCounter(t, store, cfg), newCounter(t, erasable{store}, cfg)
+	five := limits("5/m")
+	fill := func(c *counter.Counter, n int, key string) (v counter.Verdict) {
+		t.Helper()
+		for range n {
+			v = take(t, c, keyOf(key), 1, five)
+			require.True(t, v.Allowed)
+		}
+		return v
+	}
+	waits := func(c *counter.Counter, key string, long bool) {
+		t.Helper()
+		wait := take(t, c, keyOf(key), 1, five).RetryAfter
+		require.Equal(t, long, wait > time.Minute)
+		require.Equal(t, !long, wait <= counter.DefaultSkew+counter.DefaultSettle)
+	}
+
+	fill(one, 5, "lone")
+	waits(one, "lone", true)
+	waits(other, "lone", false)
+
+	v := fill(one, 5, "refunded")
+	require.NoError(t, one.Refund(ctx, &v))
+	fill(other, 1, "refunded")
+	waits(one, "refunded", false) // one hit is another's
+
+	v = fill(one, 5, "given back and taken")
+	require.NoError(t, one.Refund(ctx, &v))
+	fill(one, 1, "given back and taken")
+	waits(one, "given back and taken", true)
+
+	fill(one, 5, "forgotten")
+	require.NoError(t, one.Forget(ctx, keyOf("forgotten")))
+	fill(other, 5, "forgotten")
+	waits(one, "forgotten", false)
+
+	fill(eraser, 5, "erased")
+	require.NoError(t, eraser.Erase(ctx, keyOf("erased")))
+	fill(other, 5, "erased")
+	waits(eraser, "erased", false)
+
+	require.NoError(t, one.Add(ctx, keyOf("added"), 2))
+	charged, err := one.Charge(ctx, keyOf("added"), 3, five)
+	require.NoError(t, err)
+	require.True(t, charged.Allowed)
+	waits(one, "added", true)
+
+	require.NoError(t, one.AddAt(ctx, keyOf("added at"), 5, now))
+	waits(other, "added at", false)
+	waits(one, "added at", true)
+}
+
+// erasable is a plainStore with a Forget of its own.
+type erasable struct{ *plainStore }
+
+func (s erasable) Forget(_ context.Context, r *backend.ForgetRequest) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for b := range s.buckets {
+		if strings.HasPrefix(b.key, r.Key) {
+			delete(s.buckets, b)
+		}
+	}
+	return nil
+}
+
+func (erasable) Forgotten(context.Context, *backend.ForgetRequest) (int64, error) {
+	return 0, nil
+}
+
+// Hits can come into buckets that a Counter remembers as settled: by an AddAt, and by
+// a Charge or an Add that is confirmed later than Settle. Every later Take of the
+// process finds them, whichever Counter added them.
+func TestEveryTakeOfTheProcessFindsHitsInSettledBuckets(t *testing.T) {
+	const own, another, exact, laddered = "the Counter", "another Counter", "an exact Counter", "a Counter by With"
+	adds := map[string]func(c *counter.Counter, now time.Time) error{
+		"AddAt": func(c *counter.Counter, now time.Time) error { return c.AddAt(ctx, signup, 5, now.Add(-2*time.Hour)) },
+		"Charge": func(c *counter.Counter, _ time.Time) error {
+			_, err := c.Charge(ctx, signup, 5, limits("10/d"))
+			return err
+		},
+		"Add": func(c *counter.Counter, _ time.Time) error { return c.Add(ctx, signup, 5) },
+	}
+	for name, add := range adds {
+		for _, by := range []string{own, another, exact, laddered} {
+			t.Run(name+" of "+by, func(t *testing.T) {
+				clock := newClock(time.Date(2026, 3, 1, 11, 59, 50, 0, time.UTC))
+				store, cfg := newPlainStore(), counter.Config{Now: clock.now, Patience: 20 * time.Second}
+				c := newCounter(t, store, cfg)
+				adder := c
+				switch cfg.Exact = by == exact; by {
+				case another, exact:
+					adder = newCounter(t, store, cfg)
+				case laddered:
+					adder = must(c.With(tiers.Default, nil))
+				}
+				admitted := 0
+				take := func(times int) {
+					for range times {
+						v, err := c.Take(ctx, signup, 1, limits("10/d"))
+						require.NoError(t, err)
+						if v.Allowed {
+							admitted++
+						}
+					}
+				}
+				take(3) // the key enters the memory
+				clock.forward(9 * time.Second)
+				if name != "AddAt" { // begins at 11:59:59, and is executed when the hour is remembered
+					store.fault = func(op *backend.Request) (int, int, error) {
+						if store.fault = nil; len(op.Add) > 0 {
+							clock.forward(3 * time.Second)
+							take(2)
+						}
+						return 0, 0, nil
+					}
+				}
+				if err := add(adder, clock.now()); err != nil {
+					require.ErrorIs(t, err, counter.ErrStore) // counted, and late
+				}
+				clock.forward(time.Second)
+				take(20)
+				require.LessOrEqual(t, admitted, 5)
+			})
+		}
+	}
 }
