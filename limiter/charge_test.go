@@ -226,8 +226,10 @@ func TestRefundOfNothing(t *testing.T) {
 	peeked := peek(t, lim, 1, home)
 	missing := allow(t, lim)
 	for name, v := range map[string]limiter.Verdict{"denied": denied, "peeked": peeked, "missing": missing, "zero": {}} {
+		require.False(t, v.Allowed, name)
 		require.NoError(t, lim.Refund(ctx, &v), name)
 		require.Equal(t, limiter.Verdict{}, v, name)
+		require.Equal(t, []any{limiter.OutcomeOverLimit, "", 0}, []any{v.Outcome(), v.Kind(), len(v.All())}, "the zero Verdict denies")
 	}
 	require.EqualValues(t, 2, counted(t, c, "ip:192.0.2.1"))
 }

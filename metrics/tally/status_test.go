@@ -48,10 +48,9 @@ func TestStatus(t *testing.T) {
 
 	w := ask(lim, numbers, "GET")
 	require.Equal(t, 200, w.Code)
-	require.Equal(t, "text/plain; charset=utf-8", w.Header().Get("Content-Type"))
-	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
-	require.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
-	require.Equal(t, "Accept", w.Header().Get("Vary"))
+	require.Equal(t, http.Header{
+		"Content-Type": {"text/plain; charset=utf-8"}, "Cache-Control": {"no-store"}, "X-Content-Type-Options": {"nosniff"}, "Vary": {"Accept"},
+	}, w.Header())
 	text := w.Body.String()
 	for _, line := range []string{
 		`Rules, 2026-03-01T12:00:00Z`,
