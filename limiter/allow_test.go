@@ -70,10 +70,9 @@ func TestAllowN(t *testing.T) {
 		require.Equal(t, limiter.Verdict{}, v)
 	}
 	for i, row := range []struct {
-		n       int64
-		allowed bool
-		never   bool
-		counted int64
+		n              int64
+		allowed, never bool
+		counted        int64
 	}{
 		{3, true, false, 3},
 		{3, false, false, 3},

@@ -128,8 +128,7 @@ func TestBanWhileTheStoreFails(t *testing.T) {
 			store, now := newCountingStore(), time.Unix(1_772_494_233, 0)
 			flaky := &flakyStore{Store: store.Store}
 			clock := counter.Config{Now: func() time.Time { return now }}
-			c, err := counter.New(struct{ backend.Atomic }{flaky}, clock)
-			require.NoError(t, err)
+			c := derivingCounter(t, struct{ backend.Atomic }{flaky}, clock)
 			clock.Skew = counter.DefaultSkew + limiter.DefaultDecideWithin
 			var seen []limiter.Decision
 			lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{banned(15*time.Minute, onFailure(policy, by("ip", "1/m")))}, Local: newCounter(t, memory.New(memory.Config{}), clock), Observe: func(d limiter.Decision) { seen = append(seen, d) }})
@@ -169,8 +168,7 @@ func TestBanThatIsLate(t *testing.T) {
 	for name, rules := range map[string]limiter.OnFailure{"open": limiter.FailOpen, "closed": limiter.FailClosed} {
 		for within, takes := range map[time.Duration]time.Duration{time.Second: time.Second, time.Minute: 2 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {
-				c, err := counter.New(lateBans{memory.New(memory.Config{})}, counter.Config{Patience: 2 * time.Second})
-				require.NoError(t, err)
+				c := derivingCounter(t, lateBans{memory.New(memory.Config{})}, counter.Config{Patience: 2 * time.Second})
 				lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{banned(time.Hour, onFailure(rules, by("ip", "1/m")))}, DecideWithin: within})
 				home, began := ip("192.0.2.1"), time.Now()
 				require.True(t, allow(t, lim, home).Allowed)

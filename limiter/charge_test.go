@@ -100,8 +100,7 @@ func TestChargeBeyondMaxCount(t *testing.T) {
 func TestCredit(t *testing.T) {
 	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
 		clock, decisions := newClock(), 0
-		c, err := counter.New(store, counter.Config{Patience: patience, Now: clock.now})
-		require.NoError(t, err)
+		c := derivingCounter(t, store, counter.Config{Patience: patience, Now: clock.now})
 		banning := by("user", "9/h")
 		banning.Ban = 2 * time.Hour
 		lim := newLimiter(t, c, limiter.Config{
@@ -140,7 +139,7 @@ func TestCredit(t *testing.T) {
 		require.Equal(t, []any{"user", int64(6)}, []any{credit(-2, home).Missing, countedBy(t, lim, home)})
 
 		for _, n := range []int64{math.MinInt64, -counter.MaxCount - 1} {
-			v, err = lim.Charge(ctx, "signup", n, home, ada)
+			v, err := lim.Charge(ctx, "signup", n, home, ada)
 			require.EqualError(t, err, fmt.Sprintf(`limiter: event "signup": n is %d, want -9007199254740991 to -1, or 1 to 9007199254740991`, n))
 			require.Equal(t, limiter.Verdict{}, v)
 		}
@@ -161,8 +160,7 @@ func TestCredit(t *testing.T) {
 // countedBy is the count of the enforced key of a feature.
 func countedBy(t *testing.T, lim *limiter.Limiter, f feature.Feature) int64 {
 	t.Helper()
-	usage, err := lim.Usage(ctx, "signup", f)
-	require.NoError(t, err)
+	usage := usageOf(t, lim, f)
 	return usage[0].Total.High
 }
 

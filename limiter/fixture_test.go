@@ -61,6 +61,12 @@ func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.
 	if cfg.Ladder.Len() == 0 {
 		cfg.Ladder = tiers.Default
 	}
+	return derivingCounter(t, store, cfg)
+}
+
+// derivingCounter makes a Counter of cfg alone: without a Ladder each rule derives its own.
+func derivingCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.Counter {
+	t.Helper()
 	c, err := counter.New(store, cfg)
 	require.NoError(t, err)
 	return c
@@ -77,9 +83,7 @@ func newLimiter(t testing.TB, c *counter.Counter, cfg limiter.Config) *limiter.L
 // empty store in memory.
 func onMemory(t testing.TB, rules ...limiter.Rule) *limiter.Limiter {
 	t.Helper()
-	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-	require.NoError(t, err)
-	return newLimiter(t, c, limiter.Config{Rules: rules})
+	return newLimiter(t, derivingCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: rules})
 }
 
 // by is a rule for signup.
@@ -148,6 +152,13 @@ func must(t testing.TB) func(limiter.Verdict, error) limiter.Verdict {
 		require.NoError(t, err)
 		return v
 	}
+}
+
+func usageOf(t testing.TB, lim *limiter.Limiter, features ...feature.Feature) []limiter.Usage {
+	t.Helper()
+	usage, err := lim.Usage(ctx, "signup", features...)
+	require.NoError(t, err)
+	return usage
 }
 
 // counted is the count of a key in c.
@@ -364,7 +375,6 @@ func (c *clock) pass(d time.Duration) { c.ahead.Add(int64(d)) }
 
 // withClock makes a Limiter on a store, with rules that are counted by the clock.
 func withClock(t *testing.T, store backend.Store, clock *clock, rules ...limiter.Rule) (*limiter.Limiter, *counter.Counter) {
-	c, err := counter.New(store, counter.Config{Patience: patience, Now: clock.now})
-	require.NoError(t, err)
+	c := derivingCounter(t, store, counter.Config{Patience: patience, Now: clock.now})
 	return newLimiter(t, c, limiter.Config{Rules: rules, DecideWithin: 2 * patience}), c
 }

@@ -115,11 +115,10 @@ func TestShortDecideWithin(t *testing.T) {
 // caller uses it for something else after the call. With forgets, Err is nil after
 // Done was closed, as with fasthttp's once the server has stopped.
 type foreign struct {
-	done     chan struct{}
-	forgets  bool
-	ended    atomic.Bool
-	returned atomic.Bool
-	late     atomic.Int64 // uses after the call
+	done            chan struct{}
+	forgets         bool
+	ended, returned atomic.Bool
+	late            atomic.Int64 // uses after the call
 }
 
 func (f *foreign) use() {

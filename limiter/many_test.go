@@ -158,8 +158,7 @@ func BenchmarkNew(b *testing.B) {
 		}
 		for name, rules := range map[string][]limiter.Rule{"kinds": kinds, "events": events} {
 			b.Run(fmt.Sprintf("%d %s", n, name), func(b *testing.B) {
-				c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-				require.NoError(b, err)
+				c := derivingCounter(b, memory.New(memory.Config{}), counter.Config{})
 				b.ReportAllocs()
 				for b.Loop() {
 					_, err := limiter.New(c, limiter.Config{Rules: rules})
@@ -177,8 +176,7 @@ func BenchmarkAllow(b *testing.B) {
 	for _, visitors := range []int{1, 1_000, 100_000} {
 		b.Run(fmt.Sprintf("%d visitors", visitors), func(b *testing.B) {
 			store := memory.New(memory.Config{})
-			c, err := counter.New(store, counter.Config{})
-			require.NoError(b, err)
+			c := derivingCounter(b, store, counter.Config{})
 			limits := counter.MustLimits("1000000000/m, 1000000000/h, 1000000000/d")
 			lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{
 				{Event: "signup", Kind: "ip", Limits: limits},

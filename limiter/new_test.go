@@ -31,9 +31,8 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		return r
 	}
 	for _, row := range []struct {
-		name  string
-		want  string
-		rules []limiter.Rule
+		name, want string
+		rules      []limiter.Rule
 	}{
 		{"nothing to limit by", "limiter: Config.Rules is empty, want at least one rule", nil},
 		{"no event", `limiter: rule "" by "ip": Config.Rules[0].Event is empty, want a name such as "signup"`, []limiter.Rule{{Kind: "ip", Limits: counter.MustLimits("5/h")}}},
@@ -221,8 +220,7 @@ func TestOverrides(t *testing.T) {
 	clock, store := newClock(), newCountingStore()
 	more := counter.MustLimits("2/h")
 	var seen limiter.Decision
-	c, err := counter.New(store, counter.Config{Now: clock.now})
-	require.NoError(t, err)
+	c := derivingCounter(t, store, counter.Config{Now: clock.now})
 	lim := newLimiter(t, c, limiter.Config{Observe: func(d limiter.Decision) { seen = d }, Rules: []limiter.Rule{
 		except(by("ip", "1/h"),
 			limiter.Override{Network: network("192.0.2.0/24"), Exempt: true, Comment: "office"},
@@ -255,7 +253,7 @@ func TestOverrides(t *testing.T) {
 	decided(limiter.OutcomeAdmitted, limiter.Under(ip("192.0.2.130"), counter.MustLimits("9/h")))
 	require.Equal(t, more[0], decided(limiter.OutcomeAdmitted, ip("192.0.2.130")).Limit)
 	decided(limiter.OutcomeOverLimit, ip("192.0.2.130"))
-	_, err = lim.Wait(ctx, "signup", ip("192.0.2.129"))
+	_, err := lim.Wait(ctx, "signup", ip("192.0.2.129"))
 	require.ErrorIs(t, err, limiter.ErrNever)
 	store.asked()
 	clock.pass(time.Hour)

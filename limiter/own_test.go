@@ -17,8 +17,7 @@ import (
 // remains are the remaining hits of a feature now.
 func remains(t testing.TB, lim *limiter.Limiter, want int64, f feature.Feature) {
 	t.Helper()
-	usage, err := lim.Usage(ctx, "signup", f)
-	require.NoError(t, err)
+	usage := usageOf(t, lim, f)
 	require.Equal(t, want, usage[0].Limits[0].Remaining, f.Value())
 }
 
@@ -233,8 +232,7 @@ func TestCharged(t *testing.T) {
 		require.EqualValues(t, 12, counted(t, of, "user:ada"))
 		require.NoError(t, lim.Refund(ctx, &alone))
 		require.EqualValues(t, 9, counted(t, of, "user:ada"))
-		waited, err := lim.Wait(ctx, "signup", cost)
-		require.NoError(t, err)
+		waited := must(t)(lim.Wait(ctx, "signup", cost))
 		require.True(t, waited.Allowed)
 		require.Equal(t, limiter.OutcomeBanned, allow(t, lim, user("ada")).Outcome())
 		require.Equal(t, limiter.OutcomeAdmitted, allow(t, lim, cost).Outcome(), "heeds no ban")

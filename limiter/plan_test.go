@@ -109,8 +109,7 @@ func TestTheSameFeatureUnderTwoLimits(t *testing.T) {
 	rule.Plans, rule.OnFailure = []counter.Limits{many}, limiter.FailLocal
 	for _, first := range []bool{true, false} {
 		store := &flakyStore{Store: memory.New(memory.Config{})}
-		c, err := counter.New(struct{ backend.Atomic }{store}, counter.Config{})
-		require.NoError(t, err)
+		c := derivingCounter(t, struct{ backend.Atomic }{store}, counter.Config{})
 		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{rule}, Local: localCounter(t)})
 		features := featuresOf(limiter.Under(user("7"), few), limiter.Under(user("7"), many), limiter.Under(user("7"), many))
 		if !first {
@@ -154,8 +153,7 @@ func TestPlansUnderLocalRules(t *testing.T) {
 	rule.Else, rule.ElseLimits = "ip", counter.MustLimits("2/h")
 	address := onFailure(limiter.FailLocal, ifMissing(limiter.MissingSkip, by("email", "2/m")))
 	store := &flakyStore{Store: memory.New(memory.Config{})}
-	c, err := counter.New(struct{ backend.Atomic }{store}, counter.Config{})
-	require.NoError(t, err)
+	c := derivingCounter(t, struct{ backend.Atomic }{store}, counter.Config{})
 	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{rule, address}, Share: 0.5, Local: localCounter(t)})
 	pro, mail := counter.MustLimits("9/7d, 8/h"), feature.Email("ada@example.org")
 	require.True(t, allow(t, lim, user("ada"), mail).Allowed)
@@ -219,8 +217,7 @@ func TestLadderOfARule(t *testing.T) {
 		{[]limiter.Rule{own}, given, "1s:1d, 1m:1d"},
 		{[]limiter.Rule{own}, tiers.Ladder{}, "1s:1d, 1m:1d"},
 	} {
-		c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: row.counter})
-		require.NoError(t, err)
+		c := derivingCounter(t, memory.New(memory.Config{}), counter.Config{Ladder: row.counter})
 		rules := newLimiter(t, c, limiter.Config{Rules: row.rules}).Rules("signup")
 		require.Equal(t, row.want, rules[0].Ladder.String(), "%v", row.rules)
 	}
@@ -231,8 +228,7 @@ func TestALoneRuleIsGone(t *testing.T) {
 	for limits, most := range map[string]time.Duration{"5/m": 3 * time.Minute, "2/s": 10 * time.Second} {
 		t.Run(limits, func(t *testing.T) {
 			onStores(t, func(t *testing.T, store backend.Store, in stored) {
-				c, err := counter.New(store, counter.Config{Patience: patience})
-				require.NoError(t, err)
+				c := derivingCounter(t, store, counter.Config{Patience: patience})
 				lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", limits)}, DecideWithin: patience})
 				require.True(t, allow(t, lim, ip("192.0.2.1")).Allowed)
 				found := in.lives()

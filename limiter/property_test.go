@@ -44,15 +44,14 @@ var spellings = map[string][]spelling{
 // world is a Limiter on a clock of its own, beside the log of all hits.
 type world struct {
 	*testing.T
-	r      *rand.Rand
-	now    time.Time
-	lim    *limiter.Limiter
-	rules  []limiter.Rule
-	judges map[string]oracle.Judge   // of every kind
-	logs   map[string]*oracle.Log    // of every feature
-	under  map[string]counter.Limits // of the plan by which a kind is limited in the call that is made
-	denied int
-	passed int
+	r              *rand.Rand
+	now            time.Time
+	lim            *limiter.Limiter
+	rules          []limiter.Rule
+	judges         map[string]oracle.Judge   // of every kind
+	logs           map[string]*oracle.Log    // of every feature
+	under          map[string]counter.Limits // of the plan by which a kind is limited in the call that is made
+	denied, passed int
 }
 
 func newWorld(t *testing.T, r *rand.Rand, on func() backend.Store) *world {
@@ -100,8 +99,7 @@ func newWorld(t *testing.T, r *rand.Rand, on func() backend.Store) *world {
 		}
 		given = append(given, piece)
 	}
-	c, err := counter.New(on(), cfg)
-	require.NoError(t, err)
+	c := derivingCounter(t, on(), cfg)
 	w.lim = newLimiter(t, c, limiter.Config{Rules: given, DecideWithin: time.Minute})
 	for i, rule := range w.lim.Rules("signup") {
 		w.judges[rule.Kind] = oracle.Judge{Ladder: rule.Ladder, Skew: skew}

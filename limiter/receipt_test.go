@@ -22,8 +22,7 @@ var receiptKey = []byte("0123456789abcdef")
 func withReceipts(t testing.TB, store backend.Store, cfg counter.Config, rules ...limiter.Rule) *limiter.Limiter {
 	t.Helper()
 	cfg.Patience = patience
-	c, err := counter.New(store, cfg)
-	require.NoError(t, err)
+	c := derivingCounter(t, store, cfg)
 	return newLimiter(t, c, limiter.Config{Rules: rules, DecideWithin: 2 * patience, ReceiptKey: receiptKey})
 }
 
@@ -137,8 +136,7 @@ func TestForgedReceipts(t *testing.T) {
 	for _, cfg := range []counter.Config{{Prefix: "other"}, {Secret: []byte("secret")}, {Skew: time.Second}, {Settle: time.Second}} {
 		refused(withReceipts(t, store, cfg, rule), receipt)
 	}
-	c, err := counter.New(store, counter.Config{})
-	require.NoError(t, err)
+	c := derivingCounter(t, store, counter.Config{})
 	refused(newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{rule}, ReceiptKey: []byte("another secret of sixteen bytes")}), receipt)
 	v := peek(t, lim, 0, ip("192.0.2.1"))
 	require.EqualValues(t, 8, v.Remaining, "nothing was given back")

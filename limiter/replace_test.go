@@ -175,8 +175,7 @@ func TestReplaceKeepsTheFormerLadder(t *testing.T) {
 	}
 	rule := by("ip", "2/h")
 	old, changed := on(fine, rule), on(coarse, rule)
-	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-	require.NoError(t, err)
+	c := derivingCounter(t, memory.New(memory.Config{}), counter.Config{})
 	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{old}})
 	allow(t, lim, ip("192.0.2.1"))
 	require.NoError(t, lim.Replace(changed))
@@ -257,8 +256,7 @@ func TestUsageWhileTheLadderChanges(t *testing.T) {
 		require.True(t, allow(t, lim, user("7")).Allowed)
 	}
 	require.NoError(t, lim.Replace(by("user", "10/m, 20/7d")))
-	usage, err := lim.Usage(ctx, "signup", user("7"))
-	require.NoError(t, err)
+	usage := usageOf(t, lim, user("7"))
 	v := peek(t, lim, 0, user("7"))
 	three := counter.Count{Low: 3, High: 3}
 	require.Equal(t, three, usage[0].Total)

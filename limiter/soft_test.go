@@ -63,8 +63,7 @@ func softAsEnforced(t *testing.T, store, copied backend.Store, log []logged) (de
 	clock := newClock()
 	now := clock.now().Truncate(time.Second)
 	onLog := func(store backend.Store, rules ...limiter.Rule) *limiter.Limiter {
-		c, err := counter.New(store, counter.Config{Patience: patience, Skew: -1, Settle: -1, Now: func() time.Time { return now }})
-		require.NoError(t, err)
+		c := derivingCounter(t, store, counter.Config{Patience: patience, Skew: -1, Settle: -1, Now: func() time.Time { return now }})
 		return newLimiter(t, c, limiter.Config{Rules: rules, DecideWithin: 2 * patience})
 	}
 	tighter := by("ip", "5/m, 12/h")
@@ -109,8 +108,7 @@ func TestSoftRuleAlone(t *testing.T) {
 		}, v.Soft)
 		require.Equal(t, v.Soft, seen[i].Soft)
 	}
-	v, err := lim.Wait(ctx, "signup", ip("192.0.2.1"))
-	require.NoError(t, err)
+	v := must(t)(lim.Wait(ctx, "signup", ip("192.0.2.1")))
 	require.NoError(t, lim.Refund(ctx, &v))
 	require.EqualValues(t, 5, counted(t, c, "ip:192.0.2.1"))
 }

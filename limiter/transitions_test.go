@@ -177,8 +177,7 @@ func TestCheck(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	const within = 300 * time.Millisecond
-	c, err := counter.New(store, counter.Config{Patience: 30 * time.Second})
-	require.NoError(t, err)
+	c := derivingCounter(t, store, counter.Config{Patience: 30 * time.Second})
 	l, err = limiter.New(c, limiter.Config{Rules: rules, DecideWithin: within})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return l.Check(t.Context()) == nil }, 30*time.Second, time.Millisecond)
@@ -207,17 +206,16 @@ func TestObserve(t *testing.T) {
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
 	for _, row := range []struct {
-		name     string
-		ctx      context.Context
-		event    string
-		n        int64
-		broken   bool
-		features []feature.Feature
-		kind     string
-		limit    string
-		want     limiter.Outcome
-		says     string // how the line of the Verdict begins
-		silent   bool
+		name        string
+		ctx         context.Context
+		event       string
+		n           int64
+		broken      bool
+		features    []feature.Feature
+		kind, limit string
+		want        limiter.Outcome
+		says        string // how the line of the Verdict begins
+		silent      bool
 	}{
 		{"admitted", ctx, "signup", 1, false, featuresOf(home, user("7")), "user", "3/h", limiter.OutcomeAdmitted, `admitted "signup" by "user": 3/h, 2 left`, false},
 		{"admitted twice", ctx, "signup", 2, false, featuresOf(home, user("7")), "user", "3/h", limiter.OutcomeAdmitted, `admitted "signup" by "user": 3/h, 0 left`, false},

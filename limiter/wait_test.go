@@ -256,8 +256,7 @@ func TestWaitDeadlines(t *testing.T) {
 
 		first := make(chan time.Time)
 		go func() {
-			v, err := lim.Wait(ctx, "signup", user("7"))
-			require.NoError(t, err)
+			v := must(t)(lim.Wait(ctx, "signup", user("7")))
 			first <- v.At()
 		}()
 		synctest.Wait()
@@ -570,8 +569,7 @@ func TestWaitForARefund(t *testing.T) {
 					require.NoError(t, lim.Refund(ctx, &v))
 				}()
 				began := time.Now()
-				_, err := lim.Wait(ctx, "signup", ada, home)
-				require.NoError(t, err)
+				must(t)(lim.Wait(ctx, "signup", ada, home))
 				took := time.Since(began)
 				require.GreaterOrEqual(t, took, after)
 				require.LessOrEqual(t, took, after+1100*time.Millisecond+5*wire)
@@ -616,11 +614,10 @@ func TestWaitIsObservedOnce(t *testing.T) {
 			Observe:    func(d limiter.Decision) { mu.Lock(); defer mu.Unlock(); told = append(told, d) },
 		})
 		var all sync.WaitGroup
-		_, err := lim.Wait(ctx, "signup", user("7"))
-		require.NoError(t, err)
+		must(t)(lim.Wait(ctx, "signup", user("7")))
 		all.Go(func() { _, _ = lim.Wait(ctx, "signup", user("7")) })
 		time.Sleep(time.Minute)
-		_, err = lim.Wait(ctx, "signup", user("7"))
+		_, err := lim.Wait(ctx, "signup", user("7"))
 		require.ErrorIs(t, err, limiter.ErrQueueFull)
 		_, err = lim.Wait(ctx, "signup")
 		require.ErrorIs(t, err, limiter.ErrNever)

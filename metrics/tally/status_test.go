@@ -73,11 +73,10 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
 	require.NotContains(t, w.Body.String(), "<script>")
 	var page struct {
-		Rules      []map[string]any
-		Decisions  []map[string]any
-		MostDenied []map[string]any `json:"most_denied"`
-		Limiter    limiter.Stats
-		Counter    counter.Stats
+		Rules, Decisions []map[string]any
+		MostDenied       []map[string]any `json:"most_denied"`
+		Limiter          limiter.Stats
+		Counter          counter.Stats
 	}
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &page))
 	require.Len(t, page.Rules, 2)
