@@ -21,9 +21,11 @@ type remoteStore struct {
 	backend.Atomic
 	after atomic.Int64 // a time.Duration
 	fails atomic.Bool
+	asked atomic.Int64
 }
 
 func (s *remoteStore) answer() error {
+	s.asked.Add(1)
 	time.Sleep(time.Duration(s.after.Load()))
 	if s.fails.Load() {
 		return errors.New("broken")
@@ -118,7 +120,9 @@ func TestKeysAreForgotten(t *testing.T) {
 		"refunded meanwhile": func(f *fallback.Fallback, store *remoteStore, refund func()) {
 			store.after.Store(int64(time.Second))
 			store.fails.Store(false)
-			time.Sleep(3500 * time.Millisecond)
+			for before := store.asked.Load(); store.asked.Load() == before; {
+				time.Sleep(time.Millisecond)
+			}
 			refund()
 		},
 		"forgotten": func(f *fallback.Fallback, store *remoteStore, refund func()) {
@@ -138,6 +142,10 @@ func TestKeysAreForgotten(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				require.Zero(t, f.Stats().Pending)
 				require.Zero(t, fallback.Keys(f))
+				store.after.Store(0)
+				store.fails.Store(false)
+				v, _ = take(t, f, fallback.Closed, nil)
+				require.EqualValues(t, map[bool]int64{true: 2, false: 3}[name == "carried"], v.Remaining, "the store has no hit that was given back")
 				require.NoError(t, f.Close(t.Context()))
 			})
 		})
