@@ -3,7 +3,6 @@ package memcache_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -95,10 +94,7 @@ func TestAnswersToAnAddition(t *testing.T) {
 				}
 				return strings.ReplaceAll(row.answers[i], "TAG", strings.TrimSpace(tag.FindString(line))) + "\r\n"
 			})
-			s := newStore(t, memcache.Config{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-				conns.Add(1)
-				return new(net.Dialer).DialContext(ctx, network, address)
-			}}, server.addr)
+			s := newStore(t, memcache.Config{DialContext: counting(&conns)}, server.addr)
 			op := adding("k", 5, slot(1))
 			if err := s.Do(context.Background(), op); row.err == "" {
 				require.NoError(t, err)

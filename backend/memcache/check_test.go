@@ -20,15 +20,11 @@ import (
 // checked is a store on servers, and a Counter with much patience.
 func checked(t *testing.T, cfg counter.Config, servers ...string) (*memcache.Store, *counter.Counter) {
 	t.Helper()
-	s, err := memcache.New(memcache.Config{IOTimeout: patience}, servers...)
-	require.NoError(t, err)
-	t.Cleanup(func() { s.Close() })
-	if cfg.Patience == 0 {
-		cfg.Patience = patience
+	s := newStore(t, memcache.Config{}, servers...)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
 	}
-	c, err := counter.New(s, cfg)
-	require.NoError(t, err)
-	return s, c
+	return s, newCounter(t, s, cfg)
 }
 
 // requireFindings wants each of the texts in a line of its own, and no other lines.
@@ -133,7 +129,7 @@ func TestCheckKeepsItsDeadline(t *testing.T) {
 	s, c := checked(t, counter.Config{}, server.Addr)
 	_, impatient := checked(t, counter.Config{Patience: short}, server.Addr)
 	require.NoError(t, c.Check(t.Context()))
-	silence(t, server)
+	server.Pause()
 	for name, check := range map[string]func() error{
 		"context": func() error {
 			soon, cancel := context.WithTimeout(t.Context(), short)

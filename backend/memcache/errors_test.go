@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -145,31 +146,11 @@ func TestARestart(t *testing.T) {
 // A connection with unrequested bytes fails no call: the bytes would pass for
 // the answer to the next request.
 func TestAConnectionThatSpeaksUnasked(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
 	conns := make(chan net.Conn)
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			conns <- conn
-		}
-	}()
-	s := newStore(t, memcache.Config{}, listener.Addr().String())
-	// serve answers count requests on conn: the probe of a new connection, then an
-	// addition.
-	serve := func(conn net.Conn, count int) {
-		in := bufio.NewScanner(conn)
-		for range count {
-			require.True(t, in.Scan())
-			_, err = conn.Write([]byte(metaAnswer(in.Text(), 1)))
-			require.NoError(t, err)
-		}
-	}
-	var first net.Conn
+	s := newStore(t, memcache.Config{}, servertest.Serve(t, func(conn net.Conn) {
+		conns <- conn
+		<-t.Context().Done()
+	}))
 	for range 2 {
 		done := make(chan int64)
 		go func() {
@@ -179,19 +160,19 @@ func TestAConnectionThatSpeaksUnasked(t *testing.T) {
 			}
 			done <- op.Add[0].Count
 		}()
-		var conn net.Conn
 		select {
-		case conn = <-conns:
+		case conn := <-conns:
+			in := bufio.NewScanner(conn)
+			for range 2 { // the question that a connection begins with, and the addition
+				require.True(t, in.Scan())
+				_, err := io.WriteString(conn, metaAnswer(in.Text(), 1))
+				require.NoError(t, err)
+			}
+			require.EqualValues(t, 1, <-done)
+			_, err := io.WriteString(conn, "77\r\n")
+			require.NoError(t, err)
 		case <-time.After(patience):
 			require.Fail(t, "the connection was used again")
-		}
-		defer conn.Close()
-		serve(conn, 2)
-		require.EqualValues(t, 1, <-done)
-		if first == nil {
-			first = conn
-			_, err = first.Write([]byte("77\r\n"))
-			require.NoError(t, err)
 		}
 	}
 }
@@ -202,10 +183,7 @@ func TestARefusingServerIsDialledSeldom(t *testing.T) {
 	server := servertest.StartMemcached(t)
 	server.Kill()
 	var dials atomic.Int64
-	s := newStore(t, memcache.Config{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		dials.Add(1)
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}}, server.Addr)
+	s := newStore(t, memcache.Config{DialContext: counting(&dials)}, server.Addr)
 	require.Error(t, s.Do(context.Background(), adding("k", 1, slot(1))))
 	began := time.Now()
 	for time.Since(began) < 500*time.Millisecond {
@@ -222,10 +200,9 @@ func TestARefusingServerIsDialledSeldom(t *testing.T) {
 // A server that refuses connections fails each call in its turn, however many calls
 // come meanwhile.
 func TestACrowdAtAServerThatRefuses(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	s := newStore(t, memcache.Config{}, listener.Addr().String())
+	killed := servertest.StartMemcached(t)
+	killed.Kill()
+	s := newStore(t, memcache.Config{}, killed.Addr)
 	const calls = 40_000
 	var ended, most atomic.Int64
 	crowd(64, func(int) {

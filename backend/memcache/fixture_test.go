@@ -2,15 +2,15 @@ package memcache_test
 
 import (
 	"bufio"
-	"errors"
+	"context"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,24 +70,6 @@ func left(t testing.TB, addr, item string) float64 {
 	return float64(number(t, seconds))
 }
 
-// silence pauses a memcached, and returns when the process has stopped, a
-// moment after the signal.
-func silence(t testing.TB, server *servertest.Server) {
-	t.Helper()
-	conn, err := net.Dial("tcp", server.Addr)
-	require.NoError(t, err)
-	defer conn.Close()
-	server.Pause()
-	answer := make([]byte, 1000)
-	for !errors.Is(err, os.ErrDeadlineExceeded) {
-		require.NoError(t, err)
-		_, err = fmt.Fprint(conn, "version\r\n")
-		require.NoError(t, err)
-		require.NoError(t, conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
-		_, err = conn.Read(answer)
-	}
-}
-
 // crowd calls f for each number below n, all at once.
 func crowd(n int, f func(i int)) {
 	var all sync.WaitGroup
@@ -126,6 +108,14 @@ func newFake(t testing.TB, meta bool, reply func(line string) string) *fake {
 		}
 	})
 	return f
+}
+
+// counting is a dial that is counted.
+func counting(dials *atomic.Int64) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		dials.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
 }
 
 // fake is a server that answers each line by a script, one line at a time over

@@ -44,7 +44,7 @@ func TestASilentServer(t *testing.T) {
 	server := servertest.StartMemcached(t)
 	s := newStore(t, memcache.Config{IOTimeout: ioTimeout, MaxInFlight: inFlight}, server.Addr)
 	add(t, s, "connected", 1, 1)
-	silence(t, server)
+	server.Pause()
 	defer server.Resume()
 	call := func(ctx context.Context, op *backend.Request, deadline time.Duration) (time.Duration, error) {
 		began := time.Now()
@@ -108,7 +108,7 @@ func TestGoroutinesAreBounded(t *testing.T) {
 	server := servertest.StartMemcached(t)
 	s := newStore(t, memcache.Config{IOTimeout: time.Second}, server.Addr)
 	add(t, s, "connected", 1, 1)
-	silence(t, server)
+	server.Pause()
 	defer server.Resume()
 	before, most := runtime.NumGoroutine(), 0
 	for range 100 {
@@ -128,7 +128,7 @@ func TestGoroutinesAreBounded(t *testing.T) {
 func TestOneServerOfTwoIsSilent(t *testing.T) {
 	server, other := servertest.StartMemcached(t), servertest.Memcached(t)
 	s := newStore(t, memcache.Config{MaxInFlight: 2}, server.Addr, other)
-	silence(t, server)
+	server.Pause()
 	defer server.Resume()
 	selector, err := memcache.NewSelector(server.Addr, other)
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestAStandstillLeavesNothingBehind(t *testing.T) {
 			}
 			require.EqualValues(t, row.taken, admitted.Swap(0))
 			add(t, s, "connected", 1, 1)
-			silence(t, server)
+			server.Pause()
 			var wg sync.WaitGroup
 			began := time.Now()
 			for range 12 {

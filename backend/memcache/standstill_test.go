@@ -41,7 +41,7 @@ func TestItemsMadeAfterAStandstillLive(t *testing.T) {
 		return at
 	}
 	takes("another", 1) // connects
-	silence(t, server)
+	server.Pause()
 	time.Sleep(pause)
 	resumed := make(chan time.Time)
 	go func() {

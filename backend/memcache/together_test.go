@@ -120,10 +120,7 @@ func TestCloseBeforeATokenIsFree(t *testing.T) {
 		}
 		return metaAnswer(line, 4)
 	})
-	s := newStore(t, memcache.Config{MaxInFlight: 2, IOTimeout: 2 * time.Second, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		probes.Add(1)
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}}, server.addr)
+	s := newStore(t, memcache.Config{MaxInFlight: 2, IOTimeout: 2 * time.Second, DialContext: counting(&probes)}, server.addr)
 	s.Do(context.Background(), adding("connected", 1, slot(1)))
 	go s.Do(context.Background(), adding("first", 1, slot(1)))
 	require.Contains(t, server.next(t), "ma connected")

@@ -117,10 +117,7 @@ func connectionsFallSilent(t *testing.T, addr string) {
 		server.(*net.TCPConn).ReadFrom(conn)
 	})
 	var dials atomic.Int64
-	s := newStore(t, memcache.Config{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		dials.Add(1)
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}}, relay)
+	s := newStore(t, memcache.Config{DialContext: counting(&dials)}, relay)
 	for last, same := int64(0), 0; same < 3 && last < 16; last = dials.Load() {
 		op := adding("k", 1, slot(1))
 		op.Deadline = time.Now().Add(70 * time.Millisecond)

@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -9,7 +10,6 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // A leaf whose buckets but the first were taken back is dense and empty. After
@@ -46,8 +46,7 @@ func TestAnEmptyLeafThatIsGone(t *testing.T) {
 func TestFineBucketsKeptForLong(t *testing.T) {
 	s := open(t, "redis://"+servertest.Redis(t))
 	for _, keep := range []string{"2d", "4d", "7d", "366d"} {
-		ladder, err := tiers.Parse("1ms:" + keep + ", 1s:" + keep + ", 1m:" + keep + ", 1h:" + keep)
-		require.NoError(t, err)
+		ladder := mustLadder(t, strings.ReplaceAll("1ms:KEEP, 1s:KEEP, 1m:KEEP, 1h:KEEP", "KEEP", keep))
 		now := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 		c := newCounter(t, s, counter.Config{Ladder: ladder, Exact: true, Now: func() time.Time { return now }})
 		limits := counter.MustLimits("1000/" + keep)
@@ -75,8 +74,7 @@ func TestFineBucketsKeptForLong(t *testing.T) {
 // caller, by any clock.
 func TestWiderSumsForgetNothing(t *testing.T) {
 	s := open(t, "redis://"+servertest.Redis(t))
-	ladder, err := tiers.Parse("1ms:4d, 1s:4d, 1m:4d, 1h:4d")
-	require.NoError(t, err)
+	ladder := mustLadder(t, "1ms:4d, 1s:4d, 1m:4d, 1h:4d")
 	now := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	c := newCounter(t, s, counter.Config{Ladder: ladder, Now: func() time.Time { return now }})
 	late := newCounter(t, s, counter.Config{Ladder: ladder, Now: func() time.Time { return now.Add(-2 * 24 * time.Hour) }})
@@ -90,33 +88,31 @@ func TestWiderSumsForgetNothing(t *testing.T) {
 // nothing is added. With AnyLabel the hit is added, and the remaining seconds count.
 func TestAMinuteThatWasDroppedInPart(t *testing.T) {
 	s := open(t, "redis://"+servertest.Redis(t))
-	ladder, err := tiers.Parse("1s:1h, 1m:1h")
-	require.NoError(t, err)
+	ladder := mustLadder(t, "1s:1h, 1m:1h")
 	noon := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 	add := func(at time.Time, any bool) ([]int64, error) {
-		op := &backend.Request{Key: forgetKey, Ladder: ladder, Now: at, N: 1, AnyLabel: any}
-		for i, b := range ladder.Buckets(at) {
-			op.Add = append(op.Add, backend.Slot{Bucket: b, TTL: ladder.At(i).Width + ladder.At(i).Keep})
-		}
+		op := adding(forgetKey, ladder, at, 1)
+		op.AnyLabel = any
 		err := s.Do(ctx, op)
 		return []int64{op.Add[0].Count, op.Add[1].Count}, err
 	}
-	for _, at := range []time.Duration{10, 10, 12, 3 * 3600, 3*3600 + 1, 65} {
-		_, err := add(noon.Add(at*time.Second), false)
-		require.NoError(t, err)
+	for _, row := range []struct {
+		second int64
+		any    bool
+		counts []int64 // of the second and of the minute; nil: not looked at
+	}{
+		{10, false, nil}, {10, false, nil}, {12, false, nil}, {3 * 3600, false, nil}, {3*3600 + 1, false, nil}, {65, false, nil},
+		{9, false, []int64{0, 0}}, {10, false, []int64{0, 0}}, {11, false, []int64{0, 0}}, {40, false, []int64{0, 0}},
+		{40, true, []int64{1, 1}}, {65, false, []int64{2, 2}}, {9, true, []int64{1, 2}}, // the one in the second 40, and this
+	} {
+		counts, err := add(noon.Add(time.Duration(row.second)*time.Second), row.any)
+		if stale := row.counts != nil && row.counts[0] == 0; stale {
+			require.ErrorIs(t, err, backend.ErrStaleLabel, row.second)
+		} else {
+			require.NoError(t, err)
+		}
+		if row.counts != nil {
+			require.Equal(t, row.counts, counts, row.second)
+		}
 	}
-	for _, at := range []time.Duration{9, 10, 11, 40} {
-		counts, err := add(noon.Add(at*time.Second), false)
-		require.ErrorIs(t, err, backend.ErrStaleLabel, at)
-		require.Equal(t, []int64{0, 0}, counts)
-	}
-	counts, err := add(noon.Add(40*time.Second), true)
-	require.NoError(t, err)
-	require.Equal(t, []int64{1, 1}, counts)
-	counts, err = add(noon.Add(65*time.Second), false)
-	require.NoError(t, err)
-	require.Equal(t, []int64{2, 2}, counts)
-	counts, err = add(noon.Add(9*time.Second), true)
-	require.NoError(t, err)
-	require.Equal(t, []int64{1, 2}, counts, "the one in the second 40, and this")
 }
