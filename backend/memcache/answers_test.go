@@ -26,7 +26,7 @@ func times(n int, lines ...string) (all []string) {
 // or the error.
 func TestAnswersToAnAddition(t *testing.T) {
 	const ma, maBack = "ma k|1m1 v N3662 J5 D5", "ma k|1m1 v MD D5"
-	const add, incr, decr = "add k|1m1 0 3662 1 0", "incr k|1m1 5", "decr k|1m1 5"
+	const put, incr, decr = "add k|1m1 0 3662 1 0", "incr k|1m1 5", "decr k|1m1 5"
 	const huge = "held a number of 2^63 or more, want a count of at most 9007199254740991"
 	va := func(count uint64) string { return fmt.Sprintf("VA %d TAG\r\n%d", len(fmt.Sprint(count)), count) }
 	const meta, classic, open, closed = true, false, true, false
@@ -61,21 +61,21 @@ func TestAnswersToAnAddition(t *testing.T) {
 		"two answers":          {meta, []string{va(5) + "\r\n" + va(5)}, []string{ma}, 5, "", closed},
 		"the end":              {meta, []string{"RAW"}, []string{ma}, 0, "ma: the server closed the connection", closed},
 
-		"classic, there":                {classic, []string{"NOT_STORED", "12"}, []string{add, incr}, 12, "", open},
-		"classic, new":                  {classic, []string{"STORED", "5"}, []string{add, incr}, 5, "", open},
-		"classic, and lost the race":    {classic, []string{"NOT_STORED", "6"}, []string{add, incr}, 6, "", open},
-		"classic, expired meanwhile":    {classic, []string{"NOT_STORED", "NOT_FOUND", "STORED", "5"}, []string{add, incr, add, incr}, 5, "", open},
-		"classic, without end":          {classic, times(12, "STORED", "NOT_FOUND"), times(12, add, incr), 0, "incr bucket 1m1: the item came and went 12 times", open},
-		"classic, no room":              {classic, []string{"SERVER_ERROR out of memory storing object", "NOT_FOUND"}, []string{add, incr}, 0, "incr bucket 1m1: SERVER_ERROR out of memory storing object", open},
-		"classic, no room, but there":   {classic, []string{"SERVER_ERROR out of memory storing object", "12"}, []string{add, incr}, 12, "", open},
-		"classic, no room to count":     {classic, []string{"NOT_STORED", "SERVER_ERROR out of memory in incr"}, []string{add, incr}, 0, "incr bucket 1m1: SERVER_ERROR out of memory in incr", open},
-		"classic, no number":            {classic, []string{"NOT_STORED", "CLIENT_ERROR cannot increment or decrement non-numeric value"}, []string{add, incr}, 0, "incr bucket 1m1: CLIENT_ERROR cannot increment", open},
+		"classic, there":                {classic, []string{"NOT_STORED", "12"}, []string{put, incr}, 12, "", open},
+		"classic, new":                  {classic, []string{"STORED", "5"}, []string{put, incr}, 5, "", open},
+		"classic, and lost the race":    {classic, []string{"NOT_STORED", "6"}, []string{put, incr}, 6, "", open},
+		"classic, expired meanwhile":    {classic, []string{"NOT_STORED", "NOT_FOUND", "STORED", "5"}, []string{put, incr, put, incr}, 5, "", open},
+		"classic, without end":          {classic, times(12, "STORED", "NOT_FOUND"), times(12, put, incr), 0, "incr bucket 1m1: the item came and went 12 times", open},
+		"classic, no room":              {classic, []string{"SERVER_ERROR out of memory storing object", "NOT_FOUND"}, []string{put, incr}, 0, "incr bucket 1m1: SERVER_ERROR out of memory storing object", open},
+		"classic, no room, but there":   {classic, []string{"SERVER_ERROR out of memory storing object", "12"}, []string{put, incr}, 12, "", open},
+		"classic, no room to count":     {classic, []string{"NOT_STORED", "SERVER_ERROR out of memory in incr"}, []string{put, incr}, 0, "incr bucket 1m1: SERVER_ERROR out of memory in incr", open},
+		"classic, no number":            {classic, []string{"NOT_STORED", "CLIENT_ERROR cannot increment or decrement non-numeric value"}, []string{put, incr}, 0, "incr bucket 1m1: CLIENT_ERROR cannot increment", open},
 		"classic, an answer like Redis": {classic, []string{"-ERR unknown command"}, nil, 0, `incr: unexpected answer "-ERR unknown command"`, closed},
 		"classic, out of step":          {classic, []string{"5", "STORED"}, nil, 0, `incr: unexpected answer "5"`, closed},
-		"classic, nonsense":             {classic, []string{"STORED", "5 apples"}, []string{add, incr}, 0, `incr bucket 1m1: answered "5 apples", want a number`, open},
-		"classic, an empty answer":      {classic, []string{"STORED", ""}, []string{add, incr}, 0, `incr: answered "", want a number`, closed},
-		"classic, wrapped":              {classic, []string{"NOT_STORED", "4"}, []string{add, incr}, 0, "incr bucket 1m1: " + huge, open},
-		"classic, beyond MaxCount":      {classic, []string{"NOT_STORED", "9007199254740992", "9007199254740987"}, []string{add, incr, decr}, 0, "incr bucket 1m1: would hold 9007199254740992: the count would exceed 2^53-1", open},
+		"classic, nonsense":             {classic, []string{"STORED", "5 apples"}, []string{put, incr}, 0, `incr bucket 1m1: answered "5 apples", want a number`, open},
+		"classic, an empty answer":      {classic, []string{"STORED", ""}, []string{put, incr}, 0, `incr: answered "", want a number`, closed},
+		"classic, wrapped":              {classic, []string{"NOT_STORED", "4"}, []string{put, incr}, 0, "incr bucket 1m1: " + huge, open},
+		"classic, beyond MaxCount":      {classic, []string{"NOT_STORED", "9007199254740992", "9007199254740987"}, []string{put, incr, decr}, 0, "incr bucket 1m1: would hold 9007199254740992: the count would exceed 2^53-1", open},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var next, conns atomic.Int64
@@ -112,13 +112,11 @@ func TestAnswersToAnAddition(t *testing.T) {
 				return
 			}
 			first := conns.Load()
-			require.EqualValues(t, 1, add1(t, s))
+			require.EqualValues(t, 1, add(t, s, "k", 1, 2))
 			require.Equal(t, row.open, conns.Load() == first)
 		})
 	}
 }
-
-func add1(t *testing.T, s *memcache.Store) int64 { return add(t, s, "k", 1, 2) }
 
 // The answers to a multi-get of the minutes from 10 to 59 and of two seconds. Without meta
 // commands a proxy may put items in another order.

@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -191,14 +192,13 @@ func TestOpenWithALayout(t *testing.T) {
 		"redis://a:1": redis.Sums, "redis://a:1?layout=sums": redis.Sums, "redis://u:p%40ss@a:1/3?layout=plain&pool_size=3": redis.Plain,
 		"redis://a:1?layout=plain&addr=b:1": redis.Plain, "redis://a:1?layout=plain&master_name=m": redis.Plain, "unix:///run/redis.sock?layout=plain": redis.Plain,
 	} {
-		for _, s := range []redis.Store{openAs(t, url, layout), openAs(t, url, redis.Sums), openPlain(t, strings.Split(url, "?")[0])} {
-			want := layout
-			if _, is := s.(backend.Atomic); is {
-				want = redis.Sums
-			}
-			require.Equal(t, []string{"sums", "plain"}[want], want.String())
+		for _, s := range []redis.Store{openAs(t, url, layout), openAs(t, url, redis.Sums)} {
+			_, atomic := s.(backend.Atomic)
+			require.Equal(t, layout == redis.Sums, atomic, url)
 		}
 	}
+	require.NotImplements(t, (*backend.Atomic)(nil), openPlain(t, "redis://a:1"))
+	require.Equal(t, "sums plain", fmt.Sprint(redis.Sums, " ", redis.Plain))
 }
 
 // A dense leaf that ends in the middle of a sum is an error also where a Do tells the
