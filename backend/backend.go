@@ -200,6 +200,25 @@ type TakeRequest struct {
 	Exact    bool      // Counts are exact in every case; without Exact a step that is allowed may tell upper bounds
 	Keys     []TakeKey // each key once
 	Allowed  bool      // filled in: all keys fit that are not Soft
+
+	// Times above 1 asks for the N of each key up to Times times, as often as all keys
+	// have room: a step that is allowed adds Fitting times N to each key, and fills in
+	// Taken. FreedBy is that of N, and no key is Soft. A store that leaves Taken at 0
+	// has added N once.
+	Times, Taken int64
+}
+
+// Fitting returns how often the N of every key has room by the Counts, 1 to Times, in a
+// step that is allowed.
+func (r *TakeRequest) Fitting() int64 {
+	times := r.Times
+	for i := 0; i < len(r.Keys) && times > 1; i++ {
+		key := &r.Keys[i]
+		for j := 0; j < len(key.Windows) && key.N > 0 && !key.Soft; j++ {
+			times = min(times, (key.Windows[j].Max-key.Windows[j].Count)/key.N)
+		}
+	}
+	return max(1, times)
 }
 
 // TakeKey is a key of a [TakeRequest], with its windows.

@@ -15,6 +15,17 @@ type Ask struct {
 	N      int64 // hits of the key: 0 to MaxCount; 0 counts nothing, and is denied only if a window holds more hits than Max already
 	Limits Limits
 
+	// UpTo takes as many of N hits as there is room for, at least one: a TakeAll that
+	// is admitted may count fewer than N, see [Verdict.N]. All keys with hits must have
+	// UpTo and the same N, and all count the same number, the room of the limit that
+	// leaves least; soft and charged keys count that number too. In a PeekAll,
+	// Remaining is the rest after these hits. A Charge ignores UpTo.
+	//
+	// A denial is that of a call for one hit. If fewer than N hits are counted,
+	// RetryAfter is the time until one more has room, without other hits, and costs a
+	// Peek.
+	UpTo bool
+
 	// On is the Counter by whose ladder the key is counted: a result of
 	// [Counter.With] of the called Counter. Default: the called Counter.
 	On *Counter

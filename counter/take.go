@@ -117,7 +117,7 @@ func (c *Counter) all(ctx context.Context, v *Verdict, asks []Ask, m mode) (err 
 	if own.On != nil && own.On.base == c.base {
 		on, own.On = own.On, nil
 	}
-	if m == taking && own.On == nil && own.Held == nil && !own.Soft && !own.Charge {
+	if m == taking && own.On == nil && own.Held == nil && !own.Soft && !own.Charge && !own.UpTo {
 		*v, err = on.Take(ctx, own.Key, own.N, own.Limits)
 		return err
 	}
@@ -186,6 +186,9 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 
 // answered makes v the answer of the store.
 func (k *call) answered(ctx context.Context, v *Verdict, m mode) error {
+	if k.upTo > 0 && k.Allowed {
+		k.tookUpTo()
+	}
 	over, err := k.charged()
 	if err != nil {
 		return k.failed(ctx, err)
@@ -197,6 +200,9 @@ func (k *call) answered(ctx context.Context, v *Verdict, m mode) error {
 	}
 	if v.Allowed && over {
 		k.judgeCharged(ctx, v)
+	}
+	if v.Allowed && m == taking && v.n < k.upTo {
+		k.judgeRest(ctx, v)
 	}
 	if k.RetryWithin > 0 {
 		v.retryWithin(k.RetryWithin)
@@ -214,6 +220,7 @@ type call struct {
 	asks    []Ask     // each key once; a buffer
 	keys    []callKey // of the asks, in their order, and then of their former ladders; keys[i] is Keys[i]
 	charges bool      // some keys are charged
+	upTo    int64     // the hits of a call that takes up to so many, each of Times one hit; otherwise 0
 
 	receipts atomic.Pointer[receipts]
 	used     uint64 // receipts that are given out
@@ -249,6 +256,10 @@ func (k *call) resolve(asks []Ask, m mode) (never bool, err error) {
 	var mixed bool
 	k.asks, mixed = merge(k.asks[:0], asks, k.Charge)
 	k.Allowed, k.RetryWithin, k.Late, k.charges = false, 0, false, false
+	k.Times, k.Taken, k.upTo = 1, 0, 0
+	if err := k.askUpTo(m); err != nil {
+		return false, err
+	}
 	enforced, hits := false, m == peeking
 	for i := range k.asks {
 		ask := &k.asks[i]
@@ -341,6 +352,9 @@ func (k *call) add(i int, on *Counter, limits Limits) (never bool, err error) {
 		}
 		if ask.Charge && !k.Peek {
 			w.Max = MaxCount
+		}
+		if k.Times > 1 && ask.N > 0 && !key.Soft {
+			k.Times = max(1, min(k.Times, w.Max/ask.N))
 		}
 		never = never || ask.N > w.Max && !key.Soft
 	}

@@ -30,7 +30,7 @@ type Verdict struct {
 	Key        Key           // of the binding limit
 	Limit      Limit         // the binding limit
 	Remaining  int64         // hits for which the limit has room after this call; admitted on memcached: at least, unless Config.Exact is set
-	RetryAfter time.Duration // denied: time until the same call is admitted, without other hits; Never: no wait will do; admitted: 0
+	RetryAfter time.Duration // denied: time until the same call is admitted, without other hits; Never: no wait will do; admitted: 0, but see Ask.UpTo
 	ResetAfter time.Duration // time until the window of the limit is empty, without other hits; 0: empty
 
 	n       int64                       // hits that were counted
@@ -49,6 +49,11 @@ func (v Verdict) At() time.Time {
 	}
 	return time.Unix(0, v.at)
 }
+
+// N returns the hits that v counted for each key: the n of an admitted call, or fewer for
+// an [Ask] with UpTo; 0 if v counted nothing. If the keys differ, it is the n of the first
+// key with hits.
+func (v Verdict) N() int64 { return v.n }
 
 // details are the part of a Verdict that the flat fields leave out.
 type details struct {

@@ -27,6 +27,36 @@ import (
 
 // docs/recipes.md prints the functions of this file.
 
+// As many as there is room for.
+
+func sendBatch(ctx context.Context, lim *limiter.Limiter, tenant feature.Feature, mails []string, send func(mail string)) (rest []string, wait time.Duration, err error) {
+	v, err := lim.AllowUpTo(ctx, "mail", int64(len(mails)), tenant)
+	if err != nil {
+		return mails, 0, err
+	}
+	n := v.N() // 0 if the limit is used up
+	for _, mail := range mails[:n] {
+		send(mail)
+	}
+	return mails[n:], v.RetryAfter, nil // the time until one more has room
+}
+
+func TestSendBatch(t *testing.T) {
+	lim, clock := limitertest.New(t, limiter.Rule{Event: "mail", Kind: "tenant", Limits: counter.MustLimits("100/h")})
+	tenant := feature.New("tenant", "7")
+	rest, sent := make([]string, 130), 0
+	for _, want := range []int{30, 30, 0} {
+		left, wait, err := sendBatch(t.Context(), lim, tenant, rest, func(string) { sent++ })
+		require.NoError(t, err)
+		require.Len(t, left, want)
+		if len(rest) == want {
+			clock.Advance(wait)
+		}
+		rest = left
+	}
+	require.Equal(t, 130, sent)
+}
+
 // Room for important calls.
 
 var ordinary = counter.MustLimits("80/h")

@@ -85,7 +85,7 @@ func (v *Verdict) bannedFor(key counter.Key) time.Duration {
 // bind sets the flat fields of v by its states.
 func (v *Verdict) bind() {
 	for i, s := range v.All() {
-		if binds := s.Remaining < v.Remaining; i == 0 || v.Allowed && binds || !v.Allowed && s.RetryAfter > v.RetryAfter {
+		if binds := s.Remaining < v.Remaining || s.Remaining == v.Remaining && s.RetryAfter > v.RetryAfter; i == 0 || v.Allowed && binds || !v.Allowed && s.RetryAfter > v.RetryAfter {
 			v.Key, v.Limit, v.Remaining, v.RetryAfter, v.ResetAfter = s.Key, s.Limit, s.Remaining, s.RetryAfter, s.ResetAfter
 		}
 	}
@@ -107,7 +107,7 @@ func (l *Limiter) beginBans(ctx context.Context, v *Verdict, c *call, asks []cou
 		switch {
 		case !v.local && ask.Held == nil:
 			taken, begun = b.ban.inStore(ctx, l.taker, asks[b.ask+1].Key, c.Until)
-		case v.local && c.Rules[b.ask] != nil && c.Rules[b.ask].Denies(ask.Key, ask.N):
+		case v.local && c.Rules[b.ask] != nil && c.Rules[b.ask].Denies(ask.Key, fallback.Least(ask)):
 			on = b.ban.here
 			taken, begun = b.ban.local.Begin(asks[b.ask+1].Key)
 		}
@@ -148,6 +148,12 @@ func (b *ban) inStore(ctx context.Context, taker *fallback.Fallback, key counter
 // complete adds to v what is known without the store.
 func (v *Verdict) complete(c *call) {
 	v.event, v.places = c.of.event, c.places
+	if c.upTo && v.Verdict.N() > 0 {
+		c.n = v.Verdict.N()
+	}
+	if v.Allowed {
+		v.n = c.n
+	}
 	if c.override != nil && !c.limited && !c.charged && v.Allowed {
 		v.Override, v.kind = c.override.Override, c.kind
 	}

@@ -33,6 +33,7 @@ type call struct {
 	soft     bool          // the event has soft rules that apply
 	counts   bool          // a key is counted without a limit
 	softly   []SoftVerdict // of soft rules that deny without a limit
+	upTo     bool          // as many hits as have room, at least one
 }
 
 // bannable is a key of a call whose rule has a Ban; the key of the ban is the
@@ -61,8 +62,8 @@ func (c *call) asks(ctx context.Context, asks []counter.Ask, features []feature.
 					continue
 				}
 				by := ownOf(f)
-				if by.wrong() {
-					return nil, fmt.Errorf("limiter: event %q: Times of a feature of kind %q is %d, want 0 to %d", c.of.event, kind, by.n, int64(counter.MaxCount))
+				if want := by.wrong(c.upTo); want != "" {
+					return nil, fmt.Errorf("limiter: event %q: Times of a feature of kind %q is %d, want %s", c.of.event, kind, by.n, want)
 				}
 				if f.Missing() {
 					unknown, missing = unknown || f.Unknown(), by
@@ -165,6 +166,7 @@ func (c *call) ask(asks []counter.Ask, ask counter.Ask, rule *fallback.Rule) []c
 	if c.of.local {
 		c.Rules = append(c.Rules, rule)
 	}
+	ask.UpTo = c.upTo
 	return append(asks, ask)
 }
 
@@ -436,5 +438,13 @@ func (o *own) hits(n int64) int64 {
 	return n
 }
 
-// wrong reports whether the hits of Times are out of range.
-func (o *own) wrong() bool { return o.n < 0 || o.n > counter.MaxCount }
+// wrong returns the range of the hits of Times if they are out of it.
+func (o *own) wrong(upTo bool) string {
+	switch {
+	case upTo && o.n != 0:
+		return "0 in AllowUpTo"
+	case o.n < 0 || o.n > counter.MaxCount:
+		return fmt.Sprintf("0 to %d", int64(counter.MaxCount))
+	}
+	return ""
+}

@@ -21,13 +21,22 @@ import (
 // denial is not an error. A store that failed is not an error either: the
 // rules' OnFailure has decided, and Verdict.Degraded holds the store's error.
 func (l *Limiter) Allow(ctx context.Context, event string, features ...feature.Feature) (v Verdict, err error) {
-	err = l.decide(ctx, &v, event, 1, features, fallback.Taking, false)
+	err = l.decide(ctx, &v, event, 1, features, fallback.Taking, plainly)
 	return v, err
 }
 
 // AllowN is Allow for n hits, at least one: all hits count or none.
 func (l *Limiter) AllowN(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
-	err = l.decide(ctx, &v, event, n, features, fallback.Taking, false)
+	err = l.decide(ctx, &v, event, n, features, fallback.Taking, plainly)
+	return v, err
+}
+
+// AllowUpTo is AllowN for as many of n hits as there is room for, at least one, such as
+// the mails of a batch: [Verdict.N] is the number admitted, the same for all features.
+// RetryAfter is the time until one more hit has room if fewer than n were admitted, and 0
+// if all were. [Times] of a feature can only be 0. See counter.Ask.UpTo.
+func (l *Limiter) AllowUpTo(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
+	err = l.decide(ctx, &v, event, n, features, fallback.Taking, upToN)
 	return v, err
 }
 
@@ -55,7 +64,7 @@ func (l *Limiter) Charge(ctx context.Context, event string, n int64, features ..
 	if n < 0 {
 		return l.credit(ctx, event, n, features)
 	}
-	err = l.decide(ctx, &v, event, n, features, fallback.Charging, false)
+	err = l.decide(ctx, &v, event, n, features, fallback.Charging, plainly)
 	return v, err
 }
 
@@ -64,7 +73,7 @@ func (l *Limiter) credit(ctx context.Context, event string, n int64, features []
 	if n < -counter.MaxCount { // also the n that has no negative
 		return v, fmt.Errorf("limiter: event %q: n is %d, want %d to -1, or 1 to %d", event, n, -int64(counter.MaxCount), int64(counter.MaxCount))
 	}
-	err = l.decide(ctx, &v, event, -n, features, fallback.Crediting, false)
+	err = l.decide(ctx, &v, event, -n, features, fallback.Crediting, plainly)
 	keys := v.keys()
 	l.turns.Freed(func(key counter.Key) bool {
 		return slices.Contains(keys, key) || err != nil && key.Event == event // some may have been given back
@@ -78,7 +87,7 @@ func (l *Limiter) credit(ctx context.Context, event string, n int64, features []
 // by a limit is not Banned, even if AllowN would begin a ban. RetryAfter counts open
 // hits like hits that stay: see [Limiter.AllowOpen].
 func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
-	err = l.decide(ctx, &v, event, n, features, fallback.Peeking, false)
+	err = l.decide(ctx, &v, event, n, features, fallback.Peeking, plainly)
 	return v, err
 }
 
@@ -89,13 +98,22 @@ func (l *Limiter) Peek(ctx context.Context, event string, n int64, features ...f
 // hits leave their windows, and the denial begins no ban. A call that is under way
 // counts as open, since it may be admitted and refunded.
 func (l *Limiter) AllowOpen(ctx context.Context, event string, n int64, features ...feature.Feature) (v Verdict, err error) {
-	err = l.decide(ctx, &v, event, n, features, fallback.Taking, true)
+	err = l.decide(ctx, &v, event, n, features, fallback.Taking, leaveOpen)
 	return v, err
 }
 
+// manner is what is particular about a call that takes hits.
+type manner uint8
+
+const (
+	plainly   manner = iota
+	leaveOpen        // the hits may yet be refunded by their caller
+	upToN            // as many hits as have room, at least one
+)
+
 // decide is the way of every call. v is the zero Verdict, also after an error. The
 // hits of an open call are left open.
-func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64, features []feature.Feature, m fallback.Mode, leaveOpen bool) error {
+func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64, features []feature.Feature, m fallback.Mode, by manner) error {
 	of, err := l.rules.Load().of(event, features)
 	if err != nil {
 		return err
@@ -116,7 +134,7 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 		began = time.Since(l.made)
 	}
 	var room [4]counter.Ask
-	c := call{Call: fallback.Call{Mode: m, Policy: fallback.Open}, of: of, n: n}
+	c := call{Call: fallback.Call{Mode: m, Policy: fallback.Open}, of: of, n: n, upTo: by == upToN}
 	asks, err := c.asks(ctx, room[:0], features)
 	switch {
 	case err != nil:
@@ -131,7 +149,7 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 		if m == fallback.Charging && !slices.ContainsFunc(asks, func(a counter.Ask) bool { return a.N > 0 }) {
 			c.Mode = fallback.Taking // of no hits, which asks
 		}
-		if err := l.take(ctx, v, &c, asks, leaveOpen); err != nil {
+		if err := l.take(ctx, v, &c, asks, by == leaveOpen); err != nil {
 			return err
 		}
 	}
@@ -140,7 +158,7 @@ func (l *Limiter) decide(ctx context.Context, v *Verdict, event string, n int64,
 		l.log.note(v, l.taker)
 	}
 	if l.observe != nil && !silent {
-		l.observe(v.decision(n, time.Since(l.made)-began, 0))
+		l.observe(v.decision(c.n, time.Since(l.made)-began, 0))
 	}
 	return nil
 }

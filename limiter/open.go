@@ -148,7 +148,7 @@ func (o *opens) others(asks []counter.Ask, own *open) *open {
 			}
 		}
 		if free > 0 {
-			keys = append(keys, openAsk{key: asks[i].Key, n: asks[i].N, free: free, sure: sure})
+			keys = append(keys, openAsk{key: asks[i].Key, n: fallback.Least(&asks[i]), free: free, sure: sure})
 		}
 	}
 	if keys == nil {

@@ -54,6 +54,7 @@ type Verdict struct {
 	Soft []SoftVerdict
 
 	event  string
+	n      int64          // of the call, if it is allowed
 	places string         // of the features: see placeOf
 	free   bool           // no rule limits the call, and hits are counted
 	counts bool           // hits are counted under a limit of MaxCount, which is none: see plainly
@@ -68,6 +69,16 @@ type Verdict struct {
 type banned struct {
 	key  counter.Key
 	left time.Duration
+}
+
+// N returns the hits that v allows: the n of an allowed call, or fewer after AllowUpTo.
+// Next to [Times], it is the n of the first feature with hits. A denied call has 0, but
+// for a Charge, which has counted.
+func (v Verdict) N() int64 {
+	if n := v.Verdict.N(); n > 0 {
+		return n
+	}
+	return v.n
 }
 
 // Kind is the kind of feature of the limit that binds, or of Override, or the

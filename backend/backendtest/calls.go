@@ -70,13 +70,17 @@ type twins struct {
 // call makes a random call, and compares the two answers and what is counted
 // afterwards.
 func (d *twins) call(s *subject, now time.Time) {
-	verb := []string{"take", "take", "take", "take", "peek", "charge", "credit", "refund", "forget"}[s.rand.IntN(9)]
+	verb := []string{"take", "take", "take", "take", "peek", "charge", "credit", "refund", "forget", "up to"}[s.rand.IntN(10)]
 	say := func(format string, args ...any) { d.said = append(d.said, fmt.Sprintf(format, args...)) }
 	var asks [2][]counter.Ask
+	most := 1 + s.rand.Int64N(6)
 	for range 1 + s.rand.IntN(3) {
 		ask := randomAsk(s)
 		if verb == "credit" {
 			ask.N = -1 - ask.N
+		}
+		if verb == "up to" && ask.N > 0 {
+			ask.N, ask.UpTo = most, true
 		}
 		ladder := s.rand.IntN(3)
 		for i := range d.on {
@@ -125,7 +129,7 @@ func randomAsk(s *subject) counter.Ask {
 func oneOf(on *counter.Counter, verb string, asks []counter.Ask, of *counter.Verdict) (v counter.Verdict, err error) {
 	ctx := context.Background()
 	switch verb {
-	case "take":
+	case "take", "up to":
 		v, err = on.TakeAll(ctx, asks...)
 	case "peek":
 		v, err = on.PeekAll(ctx, asks...)
@@ -161,7 +165,7 @@ func (d *twins) compareCounts() {
 // step agree: of a denied call, soft keys may not have been judged, and keys that
 // were taken and given back tell a later ResetAfter.
 func inWords(v *counter.Verdict) string {
-	words := fmt.Sprintf("allowed %v %v %v %d %v", v.Allowed, v.Key, v.Limit, v.Remaining, v.RetryAfter)
+	words := fmt.Sprintf("allowed %v %d %v %v %d %v", v.Allowed, v.N(), v.Key, v.Limit, v.Remaining, v.RetryAfter)
 	for _, s := range v.All() {
 		if v.Allowed || !s.Soft {
 			words += fmt.Sprintf("; %d %v %v %d %v %v", s.Ask, s.Key, s.Limit, s.Remaining, s.RetryAfter, s.Soft)

@@ -78,6 +78,10 @@ var checks = []check{
 		"op and all that it points to belong to the caller as soon as Do returns"},
 
 	// Take.
+	{"a step is made several times", severalTimes, takes,
+		"Times: N of each key is added as often as all keys have room, up to Times, and Taken says how often"},
+	{"racing calls up to n", racingUpTo, instead,
+		"calls that take as many hits as have room take Max together, and never more"},
 	{"a step is all or nothing", allOrNothing, takes,
 		"if all windows have room for N, and it is no Peek, Take adds N to all tiers of every demand; otherwise it writes nothing"},
 	{"steps against a model", againstModel, takes,
@@ -126,7 +130,7 @@ var checks = []check{
 
 	// Calls for several keys that differ, and a change of ladder.
 	{"keys of one call differ", keysDiffer, instead,
-		"each key of a call has its own n and its own ladder, may be soft, looked at, charged or credited, and the verdict is that of an atomic store in the process"},
+		"each key of a call has its own n and its own ladder, may be soft, looked at, charged or credited, or take up to n, and the verdict is that of an atomic store in the process"},
 	{"credits race", creditsRace, instead,
 		"no window loses more hits than credits say, or goes below zero, however they race"},
 	{"a change of ladder", changeOfLadder, instead,

@@ -41,7 +41,7 @@ func (s *server) Take(ctx context.Context, t *backend.TakeRequest) error {
 		mine.Keys = append(mine.Keys, backend.TakeKey{Key: key, N: d.N, Ladder: d.Ladder, TTLs: d.TTLs, Soft: d.Soft, Windows: slices.Clone(d.Windows)})
 	}
 	fill := func() {
-		t.Allowed = mine.Allowed
+		t.Allowed, t.Taken = mine.Allowed, mine.Taken
 		for i, d := range mine.Keys {
 			t.Keys[i].Fits = d.Fits
 			copy(t.Keys[i].Windows, d.Windows)
@@ -101,13 +101,24 @@ func (s *server) step(t *backend.TakeRequest) error {
 		time.Sleep(10 * time.Microsecond)
 		s.mu.Lock()
 	}
+	times := int64(1)
+	switch {
+	case s.has("a step for several times is made once"):
+	case s.has("a step is made as often as asked"):
+		times = max(1, t.Times)
+	case t.Allowed:
+		times = t.Fitting()
+	}
+	if t.Taken = times; s.has("a step tells the times that were asked") {
+		t.Taken = t.Times
+	}
 	if (t.Allowed || s.has("a denial adds")) && (!t.Peek || s.has("a peek adds")) {
 		for i := range t.Keys {
 			d := &t.Keys[i]
 			if d.N == 0 || d.Soft && (!d.Fits && !s.has("a soft key is added to without room") || s.has("a soft key is never added to")) {
 				continue
 			}
-			op := &backend.Request{Key: string(d.Key), Ladder: d.Ladder, Now: t.Now, N: d.N}
+			op := &backend.Request{Key: string(d.Key), Ladder: d.Ladder, Now: t.Now, N: d.N * times}
 			for i, b := range d.Ladder.Buckets(t.Now) {
 				if i > 0 && s.has("a step adds to the finest tier alone") {
 					break
@@ -122,7 +133,7 @@ func (s *server) step(t *backend.TakeRequest) error {
 					// Together or not at all.
 					for j := range i {
 						back := *op
-						back.N = -d.N
+						back.N = -op.N
 						_ = s.add(&back, &op.Add[j])
 					}
 					return err

@@ -79,6 +79,7 @@ func (s *Store) step(r *backend.TakeRequest, keys []access, now int64) (need nee
 		r.Allowed = r.Allowed && (key.Fits || key.Soft)
 	}
 	if r.Allowed && !r.Peek {
+		r.Taken = r.Fitting()
 		if need, err = s.addAll(r, keys, now); need.n > 0 || err != nil {
 			return need, err
 		}
@@ -98,11 +99,12 @@ func (s *Store) addAll(r *backend.TakeRequest, keys []access, now int64) (lack n
 			continue
 		}
 		var cost int64
+		n := key.N * r.Taken
 		if !a.fresh && a.e.layout == a.plan.layout {
-			cost, a.newest = a.e.opening(key.N, now)
+			cost, a.newest = a.e.opening(n, now)
 		}
 		if !a.newest {
-			if cost, err = s.want(a, key.Key, a.at(now, buf[:0]), key.N, now); err != nil {
+			if cost, err = s.want(a, key.Key, a.at(now, buf[:0]), n, now); err != nil {
 				return need{}, err
 			}
 		}
@@ -121,9 +123,9 @@ func (s *Store) addAll(r *backend.TakeRequest, keys []access, now int64) (lack n
 		switch {
 		case !key.Fits || key.N == 0:
 		case a.newest:
-			spent += a.e.open(key.N, now)
+			spent += a.e.open(key.N*r.Taken, now)
 		default:
-			spent += s.add(a, key.Key, a.at(now, buf[:0]), key.N, now)
+			spent += s.add(a, key.Key, a.at(now, buf[:0]), key.N*r.Taken, now)
 		}
 	}
 	s.pay(spent)

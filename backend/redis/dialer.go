@@ -173,7 +173,7 @@ func (d *Dialer) await(c *conn, sent []exchange) {
 			return
 		case of == tooLate:
 			d.tooLate.Add(1)
-		case of == counted, of == countedPart:
+		case of == counted, of == countedPart, of > countedTimes:
 			back := x.undo(of)
 			if back == nil {
 				continue

@@ -39,6 +39,10 @@ const (
 	exactOption    = 2 // of take.lua: counts are exact though hits are added
 	timeOption     = 4 // the answer has the server's time
 	missingOption  = 8 // of take.lua: the only root is likely missing, and has room for the hits then
+
+	// of take.lua: the hits are taken several times. How often, at most, is the end of the
+	// request, in timesBytes.
+	timesOption = 16
 )
 
 // begin appends the head, without a deadline.
@@ -84,6 +88,7 @@ const (
 	addedByte  = 1
 	lateByte   = 2
 	partByte   = 3 // added, but not to all soft keys
+	timesByte  = 4 // added several times: how often follows, in timesBytes
 )
 
 // Bytes of the numbers in such an answer: a sum, a position, and the server's time in
@@ -92,6 +97,7 @@ const (
 	sumBytes   = 7
 	wholeBytes = 6
 	timeBytes  = 7
+	timesBytes = 7
 )
 
 // answer is an answer of take.lua, read from the first byte on.

@@ -46,7 +46,7 @@ var names = map[string]string{
 	"BIAS":     fmt.Sprint(int64(bias * perBucket)),    // position of the bucket of 1970
 
 	"COUNT": fmt.Sprint(modeCount), "PEEK": fmt.Sprint(modePeek), "BACK": fmt.Sprint(modeBack),
-	"DENIED": char(deniedByte), "ADDED": char(addedByte), "LATE": char(lateByte), "PART": char(partByte),
+	"DENIED": char(deniedByte), "ADDED": char(addedByte), "LATE": char(lateByte), "PART": char(partByte), "TIMES": char(timesByte),
 	"ADDEDBYTE": fmt.Sprint(addedByte), "DENIEDBYTE": fmt.Sprint(deniedByte),
 	"FIRSTROOT": "'>I1I1I7I6I6I6I7I2I1I2'", // of a request to take.lua, with its head
 	"ROOT":      "'>I6I6I6I7I2I1I2'",       // and another root

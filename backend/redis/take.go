@@ -33,7 +33,7 @@ func (s *sums) Take(ctx context.Context, req *backend.TakeRequest) error {
 		}
 	}
 	keys := make([]string, len(parts))
-	exact := req.Exact
+	exact := req.Exact || req.Times > 1
 	for i := range req.Keys {
 		exact = exact || s.denied.has(req.Keys[i].Key)
 	}
@@ -53,6 +53,7 @@ func (s *sums) Take(ctx context.Context, req *backend.TakeRequest) error {
 	if err != nil {
 		return err
 	}
+	req.Taken = 1 // unless the answer says how often
 	switch reply := got.(type) {
 	case int64:
 		err = s.decodeCounts(req, parts, []any{reply})
@@ -150,6 +151,10 @@ func encodeTake(req *backend.TakeRequest, exact bool, parts []takePart, keys []s
 		}
 		r[count], r[count+1] = byte(windows>>8), byte(windows)
 	}
+	if req.Times > 1 && !req.Peek {
+		r[optionsAt] |= timesOption
+		r.uint(uint64(req.Times), timesBytes)
+	}
 	return r, nil
 }
 
@@ -166,7 +171,10 @@ func (p *takePart) windows(f func(*backend.Window)) {
 func (s *sums) decodeTake(req *backend.TakeRequest, parts []takePart, reply string) error {
 	rest := answer{left: reply}
 	first := rest.next(1)
-	allowed := first == addedByte || first == partByte
+	allowed := first == addedByte || first == partByte || first == timesByte
+	if first == timesByte {
+		req.Taken = int64(rest.next(timesBytes))
+	}
 	for i := range parts {
 		p := &parts[i]
 		p.key.Fits = true

@@ -167,15 +167,20 @@ func (r request) takeBack(of outcome) bool {
 		return false
 	}
 	r[modeAt] = modeBack
-	if of == countedPart {
+	switch {
+	case of == countedPart:
 		r[modeAt] = modePartBack
+	case of > countedTimes:
+		times := request{}
+		times.uint(uint64(of-countedTimes), timesBytes)
+		copy(r[len(r)-timesBytes:], times)
 	}
 	r.setDeadline(0)
 	return true
 }
 
 // outcome is the effect of a command on hits, by the answer.
-type outcome int
+type outcome int64
 
 const (
 	notCounted     outcome = iota // a denial, an error
@@ -184,6 +189,7 @@ const (
 	tooLate                       // not added, since the deadline had passed
 	unknownProgram                // the server does not have the function or script, and has done nothing
 	noMemory                      // the server is full, and has done nothing
+	countedTimes                  // countedTimes+n: added n times
 )
 
 // outcomes are the outcomes by the first byte of an answer of a single string.
@@ -195,11 +201,20 @@ func outcomeOf(answer any) outcome {
 	case []any, int64:
 		return counted
 	case string:
-		if answer != "" {
-			return outcomes[answer[0]]
-		}
+		return outcomeIn(answer)
 	}
 	return notCounted
+}
+
+// outcomeIn returns the outcome by the beginning of an answer of a single string.
+func outcomeIn(head string) outcome {
+	switch {
+	case head == "":
+		return notCounted
+	case head[0] == timesByte && len(head) > timesBytes:
+		return countedTimes + outcome(number(head[1:1+timesBytes]))
+	}
+	return outcomes[head[0]]
 }
 
 // readOutcome reads up to the end of the answers to x.
@@ -214,7 +229,7 @@ func (x exchange) readOutcome(r *bufio.Reader) (of outcome, err error) {
 // unasked are passed over.
 func readReply(r *bufio.Reader) (outcome, error) {
 	for {
-		line, first, err := readValue(r, 0)
+		line, head, err := readValue(r, 0)
 		switch {
 		case err != nil:
 			return notCounted, err
@@ -223,7 +238,7 @@ func readReply(r *bufio.Reader) (outcome, error) {
 		case line[0] == '*', line[0] == ':':
 			return counted, nil
 		case line[0] == '$':
-			return outcomes[first], nil
+			return outcomeIn(head), nil
 		case bytes.HasPrefix(line, []byte("-ERR Function not found")), bytes.HasPrefix(line, []byte("-NOSCRIPT ")):
 			return unknownProgram, nil
 		case bytes.HasPrefix(line, []byte("-OOM ")):
@@ -238,49 +253,47 @@ const maxReply = 64 << 20
 var errProtocol = errors.New("not an answer of a Redis server")
 
 // readValue reads a value of version 2 or 3 of the protocol, and returns its first line,
-// "_" for none, and the first byte of a string.
-func readValue(r *bufio.Reader, depth int) (line []byte, first byte, err error) {
+// "_" for none, and as much of a string as outcomeIn needs.
+func readValue(r *bufio.Reader, depth int) (line []byte, head string, err error) {
 	part, err := r.ReadSlice('\n')
 	if err != nil {
-		return nil, 0, err
+		return nil, "", err
 	}
 	if len(part) < 3 || depth > 8 {
-		return nil, 0, errProtocol
+		return nil, "", errProtocol
 	}
 	line = bytes.Clone(part[:min(len(part)-2, 64)])
 	if bytes.IndexByte([]byte("+-:_#,("), line[0]) >= 0 {
-		return line, 0, nil
+		return line, "", nil
 	}
 	n, err := strconv.Atoi(string(line[1:]))
 	if err != nil || n > maxReply {
-		return nil, 0, errProtocol
+		return nil, "", errProtocol
 	}
 	if n < 0 {
-		return []byte("_"), 0, nil
+		return []byte("_"), "", nil
 	}
 	switch line[0] {
 	case '$', '=', '!':
-		if n > 0 {
-			if first, err = r.ReadByte(); err != nil {
-				return nil, 0, err
-			}
-			n--
+		begin := make([]byte, min(n, 1+timesBytes))
+		if _, err = io.ReadFull(r, begin); err != nil {
+			return nil, "", err
 		}
-		_, err = io.CopyN(io.Discard, r, int64(n+2))
-		return line, first, err
+		_, err = io.CopyN(io.Discard, r, int64(n-len(begin)+2))
+		return line, string(begin), err
 	case '%', '|':
 		n *= 2
 	case '*', '>', '~':
 	default:
-		return nil, 0, errProtocol
+		return nil, "", errProtocol
 	}
 	for range n {
 		if _, _, err = readValue(r, depth+1); err != nil {
-			return nil, 0, err
+			return nil, "", err
 		}
 	}
 	if line[0] == '|' { // attributes of the next value
 		return readValue(r, depth)
 	}
-	return line, 0, nil
+	return line, "", nil
 }

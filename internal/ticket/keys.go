@@ -124,7 +124,7 @@ func (p *Protocol) judgeSoft(ctx context.Context, c *Call) {
 			continue
 		}
 		wg.Go(func() {
-			f, err := p.survey(c, i).take(ctx)
+			f, err := p.survey(c, i).take(ctx) // once: N are the hits of the call
 			c.Keys[i].Fits, c.Unknown[i] = f.Allowed, err != nil
 		})
 	}

@@ -64,6 +64,8 @@ type model struct {
 	ordered bool   // the store reads after all additions of a trip, so unsettled buckets are read in the first trip
 	cache   []bool // cache[i]: caller i is in the process that remembers settled buckets; nil: no process does
 	out     []bool // out[i]: the clock of caller i is off by more than Skew, so its hit is not covered
+	upTo    []bool // upTo[i]: caller i takes up to n[i] hits, at least one; nil: no caller does. See model_upto_test.go
+	leaves  bool   // one hit of each caller that takes up to n may be given back, while the others stay
 
 	keys  []stored  // nil: one key with ladder, eps and d; otherwise eps is the largest difference of the clocks, and ladder and d are unused
 	calls [][][]int // calls[i] are the stages of a call of caller i, each with the keys, as indices, that are added to side by side; nil: one stage with the first key
@@ -103,6 +105,7 @@ type model struct {
 	largestSettle      bool                          // all keys are confirmed within the largest Settle
 	keepsEarlier       bool                          // a refused call takes back from the last stage only
 	refundsAll         bool                          // a refund takes back from all keys
+	upToHoles
 
 	stages [maxCallers][]stage
 	uses   [maxCallers]uint8 // the tiers that caller i may change, a bit each
@@ -142,7 +145,9 @@ const (
 	admitted
 	denied // or failed; all additions are taken back
 	refunding
-	gone // crashed
+	gone      // crashed
+	lessening // takes back what it does not keep of its hits, and is admitted
+	leaving   // gives one hit back, and is admitted with the others
 )
 
 // caller is the progress of one caller.
@@ -163,6 +168,7 @@ type caller struct {
 	counted             uint8 // tiers whose keys had room for the hit, a bit each; the hit may have been refunded since
 	blamed              uint8 // the callers by whose hits a soft key can have been over, and this caller, a bit each
 	again               bool  // the additional refund of a hole was made
+	upToPart
 }
 
 type state struct {
@@ -203,7 +209,7 @@ func (m *model) prepare(t *testing.T) {
 		m.like[i] = 0
 		for m.n[m.like[i]] != m.n[i] || m.clock[m.like[i]] != m.clock[i] || m.settleOf(m.like[i], 0) != m.settleOf(i, 0) ||
 			!slices.Equal(m.asks[m.like[i]], m.asks[i]) || (m.like[i] < m.faults) != (i < m.faults) ||
-			m.remembers(m.like[i]) != m.remembers(i) || m.isOut(m.like[i]) != m.isOut(i) || !m.sameCalls(m.like[i], i) {
+			m.takesUpTo(m.like[i]) != m.takesUpTo(i) || m.remembers(m.like[i]) != m.remembers(i) || m.isOut(m.like[i]) != m.isOut(i) || !m.sameCalls(m.like[i], i) {
 			m.like[i]++
 		}
 	}
@@ -413,10 +419,10 @@ func (m *model) edgesOf(i int, me *caller) (limits uint8, hopeless bool) {
 	for k := range judges {
 		limit := judges[k].limit
 		most, count := m.limits[limit][0], m.count(&judges[k], me)
-		if int(count-me.oldest[limit]) > most {
+		if int(count-me.oldest[limit])-m.spare(i, me) > most {
 			return 0, true
 		}
-		if int(count) > most && !m.coarseDenies {
+		if int(count) > most && me.oldest[limit] > 0 && !m.coarseDenies {
 			limits |= 1 << limit
 		}
 	}
@@ -462,7 +468,7 @@ func (m *model) older(s *state, i, j int) {
 	judges := m.stages[i][me.stage].judges
 	for k := range judges {
 		if m.reaches(&judges[k], me, &s.c[j]) {
-			me.could[judges[k].limit] += int8(m.n[j])
+			me.could[judges[k].limit] += m.mayHold(&s.c[j], j)
 		}
 	}
 }
@@ -573,12 +579,13 @@ func (m *model) reduce(s *state) {
 			me.start, me.ticket = 0, [maxTiers]int8{}
 			if !again {
 				me.landed, me.counted, me.blamed = 0, 0, 0
+				me.reduce()
 			}
 		}
 		if me.phase == gone || me.phase == denied && !again {
-			*me = caller{phase: gone, label: me.label, shift: me.shift, sent: me.sent}
+			*me = caller{phase: gone, label: me.label, shift: me.shift, sent: me.sent, upToPart: me.upToPart}
 			if me.sent == 0 {
-				me.label, me.shift = 0, 0
+				me.label, me.shift, me.upToPart = 0, 0, upToPart{}
 			}
 		}
 	}
@@ -604,7 +611,7 @@ func (m *model) final(s *state, r read) bool {
 			if int(s.t) <= m.start+m.span && r.bucket >= m.bucket(r.tier, int(s.t)+m.clock[i]) {
 				return false
 			}
-		case me.phase == admitted && !m.refund:
+		case me.phase == admitted && !m.refund && !m.mayLeave(i, me):
 		case m.ownLabels && me.stage == 0 && me.phase < takingBack && r.bucket >= m.bucket(r.tier, me.at()):
 			return false // a later stage has a label that nobody knows yet
 		case r.bucket == m.bucketOf(i, me, int(r.tier)):
@@ -662,7 +669,7 @@ func (c *checker) steps(s *state, i int) bool {
 		if next.dies[tier][bucket] == 0 && m.expiry {
 			next.dies[tier][bucket] = s.t + int8(m.ttls[tier]-m.ttlLacks)
 		}
-		next.count[tier][bucket] += int8(m.n[i])
+		next.count[tier][bucket] += m.hits(i, me, tier)
 		next.c[i].sent &^= 1 << tier
 		next.c[i].landed |= 1 << tier
 		count := next.count[tier][bucket]
@@ -679,7 +686,8 @@ func (c *checker) steps(s *state, i int) bool {
 		}
 		next = *s
 		stage := m.firstStage(s, i)
-		next.c[i] = caller{phase: adding, label: int8(clock), start: s.t, stage: stage, sent: m.stages[i][stage].all}
+		next.c[i] = caller{phase: adding, label: int8(clock), start: s.t, stage: stage}
+		m.send(i, &next.c[i])
 		if m.strict() {
 			for j := range m.n {
 				switch next.c[j].phase {
@@ -753,21 +761,18 @@ func (c *checker) steps(s *state, i int) bool {
 		}
 		return c.crash(*s, i)
 
-	case takingBack, liftingSoft, refunding:
+	case takingBack, liftingSoft, refunding, lessening, leaving:
 		for tier := range m.ladder {
 			if me.back&(1<<tier) == 0 {
 				continue
 			}
 			next = *s
 			bucket := m.bucketOf(i, me, tier)
-			count := max(0, s.count[tier][bucket]-int8(m.n[i]))
+			count := max(0, s.count[tier][bucket]-m.undone(i, me, tier))
 			next.count[tier][bucket] = count
 			next.c[i].back &^= 1 << tier
 			if next.c[i].back == 0 {
-				next.c[i].phase = denied
-				if me.phase == liftingSoft {
-					next.c[i].phase = admitted
-				}
+				m.settle(&next.c[i])
 			}
 			if c.admits(&next, i) {
 				return true
@@ -779,6 +784,13 @@ func (c *checker) steps(s *state, i int) bool {
 		return c.crash(*s, i)
 
 	case admitted:
+		if m.mayLeave(i, me) {
+			next = *s
+			m.leave(&next.c[i])
+			if c.step(&next, "%d gives a hit back", i) {
+				return true
+			}
+		}
 		if m.refund {
 			next = *s
 			next.c[i].phase, next.c[i].back, next.c[i].start = refunding, me.counted, 0
@@ -804,7 +816,7 @@ func (c *checker) crash(s state, i int) bool {
 		return false
 	}
 	me := &s.c[i]
-	*me = caller{phase: gone, label: me.label, shift: me.shift, sent: me.sent}
+	*me = caller{phase: gone, label: me.label, shift: me.shift, sent: me.sent, upToPart: me.upToPart}
 	return c.step(&s, "%d crashes", i)
 }
 
@@ -820,8 +832,8 @@ func (c *checker) confirm(s state, i, clock int, late bool) bool {
 		var hopeless bool
 		me.edges, hopeless = m.edgesOf(i, me)
 		next := m.nextReads(i, me)
-		if m.coarse && hopeless || m.coarseAdmits && me.edges == 0 {
-			next = nil
+		if m.coarse && hopeless || m.coarseAdmits && me.edges == 0 || m.restUnread && m.partly(i, me) {
+			next, me.edges = nil, 0
 		}
 		if len(next) > 0 || me.edges != 0 {
 			me.phase = checking
@@ -841,7 +853,7 @@ func (c *checker) confirm(s state, i, clock int, late bool) bool {
 	for k := range st.judges {
 		j := &st.judges[k]
 		counted[j.limit] = m.count(j, me)
-		switch room := int(counted[j.limit]) <= m.limits[j.limit][0]; {
+		switch room := int(counted[j.limit])-m.spare(i, me) <= m.limits[j.limit][0]; {
 		case m.keys[j.key].soft:
 			fitsSoft = fitsSoft && room && !late
 		case !m.isUnjudged(i, j.key):
@@ -853,6 +865,10 @@ func (c *checker) confirm(s state, i, clock int, late bool) bool {
 	}
 	if !late && !fits && m.wrong(i, me) {
 		c.tell("%d is denied, and has room", i)
+		return true
+	}
+	if !late && fits && m.takesUpTo(i) && m.keep(i, me, &counted) {
+		c.tell("%d takes fewer hits than have room", i)
 		return true
 	}
 	if !fitsSoft && !late {
@@ -873,7 +889,7 @@ func (c *checker) confirm(s state, i, clock int, late bool) bool {
 	if int(me.stage)+1 < len(m.stages[i]) {
 		me.stage++
 		me.phase = adding
-		me.sent |= m.stages[i][me.stage].all
+		m.send(i, me)
 		if m.ownLabels {
 			me.shift = int8(clock) - me.label
 		}
@@ -883,12 +899,15 @@ func (c *checker) confirm(s state, i, clock int, late bool) bool {
 		me.phase = liftingSoft
 		return c.step(&s, "%d is over in a soft key", i)
 	}
+	if m.lessens(i, me) {
+		return c.step(&s, "%d keeps %d", i, int(me.kept))
+	}
 	return c.admits(&s, i) || c.step(&s, "%d is admitted", i)
 }
 
 // admits reports whether caller i, which may have been admitted now, is one too many.
 func (c *checker) admits(s *state, i int) bool {
-	if s.c[i].phase != admitted || !c.over(s) {
+	if !s.c[i].told() || !c.over(s) {
 		return false
 	}
 	c.tell("%d is admitted, one too many", i)
@@ -949,7 +968,7 @@ func (m *model) wrong(i int, me *caller) bool {
 		return false
 	}
 	for _, j := range m.stages[i][me.stage].judges {
-		if limit := j.limit; m.n[i]+int(me.could[limit]) > m.limits[limit][0] {
+		if limit := j.limit; m.n[i]-m.spare(i, me)+int(me.could[limit]) > m.limits[limit][0] {
 			return false
 		}
 	}
@@ -959,8 +978,8 @@ func (m *model) wrong(i int, me *caller) bool {
 // outcome is o with the admitted hits of s.
 func (m *model) outcome(s *state, o outcome) outcome {
 	for i := range m.n {
-		if me := &s.c[i]; me.phase == admitted {
-			o.admitted[i] = [3]int8{int8(m.n[i]), me.label, me.start}
+		if me := &s.c[i]; me.told() {
+			o.admitted[i] = [3]int8{m.keeps(i, me), me.label, me.start}
 		}
 	}
 	slices.SortFunc(o.admitted[:], func(a, b [3]int8) int { return slices.Compare(a[:], b[:]) })
@@ -973,10 +992,11 @@ func (c *checker) over(s *state) bool {
 	for limit, l := range c.m.limits {
 		c.labels.Reset()
 		c.starts.Reset()
-		for i, n := range c.m.n {
-			if s.c[i].phase == admitted && !c.m.isOut(i) && slices.Contains(c.m.asks[i], limit) && s.c[i].counted&c.m.held[limit] != 0 {
-				c.labels.Add(time.Unix(0, int64(s.c[i].label)), int64(n))
-				c.starts.Add(time.Unix(0, int64(s.c[i].start)), int64(n))
+		for i := range c.m.n {
+			if me := &s.c[i]; me.told() && c.m.keeps(i, me) > 0 && !c.m.isOut(i) && slices.Contains(c.m.asks[i], limit) && s.c[i].counted&c.m.held[limit] != 0 {
+				n := int64(c.m.keeps(i, me))
+				c.labels.Add(time.Unix(0, int64(me.label)), n)
+				c.starts.Add(time.Unix(0, int64(me.start)), n)
 			}
 		}
 		if per := time.Duration(l[1]); max(c.labels.Worst(per), c.starts.Worst(per)) > int64(l[0]) {

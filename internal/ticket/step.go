@@ -3,6 +3,7 @@ package ticket
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
@@ -15,6 +16,9 @@ const MaxLabels = 4
 
 // OneStep reports whether the store can check and add all keys of c in one step.
 func (p *Protocol) OneStep(c *Call) bool {
+	if c.Times > 1 && slices.ContainsFunc(c.Keys, func(k backend.TakeKey) bool { return k.Soft }) {
+		return false // soft keys are judged for as many hits as the others take
+	}
 	return p.atomic != nil && (len(c.Keys) == 1 || p.atomic.Together(c.Keys))
 }
 
@@ -28,6 +32,9 @@ func (p *Protocol) Stepped(ctx context.Context, c *Call, err error) error {
 	if !c.Peek {
 		p.memory.Record(c, c.Allowed, true, false)
 	}
+	if c.Times > 1 && c.Allowed && !c.Peek {
+		c.Took(max(1, c.Taken))
+	}
 	return nil
 }
 
@@ -35,14 +42,14 @@ func (p *Protocol) Stepped(ctx context.Context, c *Call, err error) error {
 // admitted already, and no other; a step is allowed whether a soft key fits or not.
 func (s *survey) step(ctx context.Context) (Finding, error) {
 	r := s.call.TakeRequest
-	r.Keys, r.AnyLabel, r.Allowed = s.keys, s.key.Soft, false
+	r.Keys, r.AnyLabel, r.Allowed, r.Times, r.Taken = s.keys, s.key.Soft, false, s.times, 0
 	if err := s.p.stepped(ctx, s.call, &r, s.p.atomic.Take(ctx, &r)); err != nil {
 		return Finding{}, err
 	}
 	if !r.Allowed || s.key.Soft && !s.key.Fits {
 		return s.find(false, false), nil
 	}
-	if s.key.N > 0 {
+	if s.times = max(1, r.Taken); s.key.N > 0 {
 		s.added = s.plan.Slots(r.Now.UnixNano(), 1)
 	}
 	return Finding{Allowed: true}, nil

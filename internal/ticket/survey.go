@@ -21,6 +21,7 @@ type survey struct {
 	plan    *Plan
 	request backend.Request // key, ladder, label and deadline of each trip
 	added   []backend.Slot  // the additions of a try
+	times   int64           // how often N is added, and later how often it has room
 	windows []window
 	known   Counts
 	now     int64 // the last reading of the clock
@@ -50,7 +51,7 @@ type Finding struct {
 // survey returns the survey of key i of a call.
 func (p *Protocol) survey(c *Call, i int) *survey {
 	key := &c.Keys[i]
-	s := &survey{p: p, call: c, keys: c.Keys[i : i+1], key: key, plan: c.Plans[i], windows: make([]window, len(key.Windows)),
+	s := &survey{p: p, call: c, keys: c.Keys[i : i+1], key: key, plan: c.Plans[i], times: 1, windows: make([]window, len(key.Windows)),
 		request: backend.Request{Key: string(key.Key), Ladder: key.Ladder, Now: c.Now, Deadline: c.Deadline, AnyLabel: c.AnyLabel}}
 	for j := range s.windows {
 		w := &key.Windows[j]

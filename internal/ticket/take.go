@@ -16,8 +16,10 @@ func (p *Protocol) Try(ctx context.Context, c *Call) (f Finding, err error) {
 	order := c.Order()
 	c.chargedLast(order)
 	taken := make([]*survey, 0, len(order))
+	times := max(1, c.Times)
 	for i, d := range order {
 		s := p.survey(c, d)
+		s.times = times
 		if f, err = s.take(ctx); errors.Is(err, backend.ErrMaxCount) {
 			// The bucket would exceed MaxCount: hits of other calls may have filled it, and
 			// may be undone by now.
@@ -34,9 +36,12 @@ func (p *Protocol) Try(ctx context.Context, c *Call) (f Finding, err error) {
 		case !f.Allowed:
 			return p.refused(ctx, c, f, taken, order[i+1:])
 		}
-		taken = append(taken, s)
+		times, taken = s.fitting(), append(taken, s)
 	}
 	late := c.Charge && p.late(c) != nil
+	if c.Times > 1 {
+		p.lessen(ctx, c, taken, times)
+	}
 	for _, s := range taken {
 		p.Confirmed(s.request.Key, s.plan, c.Now, s.key.N)
 	}
@@ -106,7 +111,7 @@ func (s *survey) begin() *trip {
 		w.cover = s.plan.settled(nil, s.label(), b)
 		t.covers = append(t.covers, w.cover...)
 	}
-	t.N, t.Add, t.Read = s.key.N, s.plan.Slots(s.label(), 0), spansOf(t.memory.counts.lacks(t.covers))
+	t.N, t.Add, t.Read = s.hits(), s.plan.Slots(s.label(), 0), spansOf(t.memory.counts.lacks(t.covers))
 	t.settled = len(t.Read)
 	if s.p.ordered.Load() {
 		// The store reads after adding: it is asked for the unsettled buckets that a try
@@ -190,6 +195,12 @@ func (s *survey) complete(ctx context.Context, t *trip) error {
 	}
 	for {
 		edges, hopeless := s.edges()
+		if !hopeless && t.remembered() && s.fitting() < s.times { // upper bounds would keep too few
+			s.known, t.memory = s.known[:len(t.Add)+len(t.Read)], &nothingSettled
+			for i := range s.windows {
+				edges = append(edges, s.windows[i].cover...)
+			}
+		}
 		if rest = s.known.lacks(append(rest, edges...)); hopeless || len(rest) == 0 {
 			return nil
 		}
@@ -207,7 +218,7 @@ func (t *trip) remembered() bool { return t.memory.counts != nil }
 func (s *survey) tickets(slots []backend.Slot) {
 	tickets := make(Counts, len(slots), len(slots)+len(s.known))
 	for i, slot := range slots {
-		tickets[i] = backend.Span{Width: slot.Width, First: slot.Index, Counts: []int64{slot.Count - s.key.N}}
+		tickets[i] = backend.Span{Width: slot.Width, First: slot.Index, Counts: []int64{slot.Count - s.hits()}}
 	}
 	s.known = append(tickets, s.known...)
 }
@@ -219,8 +230,9 @@ func (s *survey) edges() (edges tiers.Cover, hopeless bool) {
 	for i := range s.windows {
 		w := &s.windows[i]
 		w.Count = s.known.Sum(w.cover)
-		switch excess := Excess(w.Window, s.key.N); {
-		case excess <= 0:
+		excess, full := Excess(w.Window, s.key.N), Excess(w.Window, s.hits()) <= 0
+		switch {
+		case full, excess <= 0 && !w.coarse:
 		case !w.coarse || excess > s.known.At(w.cover[0].Width, w.cover[0].First):
 			return nil, true
 		default:
@@ -315,7 +327,7 @@ func (s *survey) refuse(ctx context.Context, t *trip) (Finding, error) {
 		s.known = nil
 	}
 	wanted = append(s.known.lacks(append(wanted, guess...)), s.youngRuns()...)
-	back, err := s.p.TakeBack(ctx, s.request, s.call.Grace, s.key.N, s.added, spansOf(wanted))
+	back, err := s.p.TakeBack(ctx, s.request, s.call.Grace, s.hits(), s.added, spansOf(wanted))
 	s.request.Deadline = s.call.Grace
 	switch {
 	case err != nil && t.remembered():
@@ -330,7 +342,7 @@ func (s *survey) refuse(ctx context.Context, t *trip) (Finding, error) {
 	}
 	contended := s.p.memory.Contended([]byte(s.request.Key), s.label())
 	for i := range back.Add {
-		back.Add[i].Count += s.key.N // tickets subtracts N again
+		back.Add[i].Count += s.hits() // tickets subtracts them again
 		contended = contended || back.Add[i].Count != s.added[i].Count
 	}
 	s.known = append(s.known, back.Read...)
@@ -345,6 +357,36 @@ func (s *survey) refuse(ctx context.Context, t *trip) (Finding, error) {
 
 // takeBack takes back all additions.
 func (s *survey) takeBack(ctx context.Context) error {
-	_, err := s.p.TakeBack(ctx, s.request, s.call.Grace, s.key.N, s.added, nil)
+	_, err := s.p.TakeBack(ctx, s.request, s.call.Grace, s.hits(), s.added, nil)
 	return err
+}
+
+// hits is the number of hits that a try adds.
+func (s *survey) hits() int64 { return s.key.N * s.times }
+
+// fitting returns how often N of the key has room, at most as often as it was added.
+func (s *survey) fitting() int64 {
+	r := backend.TakeRequest{Keys: s.keys, Times: s.times}
+	return r.Fitting()
+}
+
+// lessen undoes what the keys of an admitted call have more than a number of times. The
+// tickets of what is kept stay where they are, and other calls count the rest until it is
+// undone, so no one waits for the answer but the caller. If there is none, hits stay that
+// no one has, as after any undo that fails.
+func (p *Protocol) lessen(ctx context.Context, c *Call, taken []*survey, times int64) {
+	SideBySide(len(taken), func(i int) {
+		if s := taken[i]; s.times > times && s.key.N > 0 {
+			_, _ = p.TakeBack(ctx, s.request, c.Grace, s.key.N*(s.times-times), s.added, nil)
+		}
+	})
+	c.Took(times)
+}
+
+// Took notes how often N was taken, and makes N the hits of each key.
+func (c *Call) Took(times int64) {
+	c.Taken = times
+	for i := range c.Keys {
+		c.Keys[i].N *= times
+	}
 }

@@ -136,6 +136,14 @@ func (f *Fallback) Recall(c *Call, asks []counter.Ask, v *counter.Verdict) (_ Or
 	return Origin{Degraded: failed.err, Local: true}, known
 }
 
+// Least is the fewest hits that an ask is admitted for.
+func Least(a *counter.Ask) int64 {
+	if a.UpTo {
+		return min(a.N, 1)
+	}
+	return a.N
+}
+
 // isLook reports whether a finds out whether there is a hit at all.
 func isLook(a counter.Ask) bool { return a.N == 0 && a.Limits[0].Max == 0 }
 
@@ -166,7 +174,7 @@ func (l *local) peek(c *Call, asks []counter.Ask) (counter.Verdict, error) {
 	for i, rule := range c.Rules {
 		if rule != nil {
 			ask := rule.ask(asks[i].Key, asks[i].N)
-			ask.Charge = asks[i].Charge
+			ask.Charge, ask.UpTo = asks[i].Charge, asks[i].UpTo
 			here = append(here, ask)
 		}
 	}
@@ -251,7 +259,7 @@ func (f *Fallback) ask(ctx context.Context, m Mode, asks []counter.Ask, v *count
 		*v, err = f.store.PeekAll(ctx, asks...)
 	case m == Charging:
 		*v, err = f.store.ChargeAll(ctx, asks...)
-	case len(asks) == 1 && ask.Held == nil && !ask.Soft && !ask.Charge && ask.N > 0:
+	case len(asks) == 1 && ask.Held == nil && !ask.Soft && !ask.Charge && !ask.UpTo && ask.N > 0:
 		*v, err = cmp.Or(ask.On, f.store).Take(ctx, ask.Key, ask.N, ask.Limits)
 	default:
 		*v, err = f.store.TakeAll(ctx, asks...)

@@ -34,6 +34,7 @@ type callKey struct {
 	mark   uint64       // admitted of the localKey when the call began
 	n      int64        // hits of the key; 0: it is judged alone
 	charge bool         // whatever the limits
+	upTo   bool         // n is the most hits, of which as many are taken as have room
 	own    *pendingHits // with hits of the call that were admitted here; nil: none
 }
 
@@ -55,14 +56,14 @@ func (l *local) begin(c *Call, asks []counter.Ask) (h *Hits, fits bool) {
 		if !rule.counts() {
 			continue
 		}
-		k := callKey{localKey: l.key(asks[i].Key, rule.store), rule: rule, n: asks[i].N, charge: asks[i].Charge}
+		k := callKey{localKey: l.key(asks[i].Key, rule.store), rule: rule, n: asks[i].N, charge: asks[i].Charge, upTo: asks[i].UpTo && asks[i].N > 0 && c.Mode == Taking}
 		k.mark = k.admitted
 		k.calls++
 		h.keys = append(h.keys, k)
 		asks[i].Held = k.held()
 		for j, held := range asks[i].Held {
-			most := rule.limits[j].Max
-			fits = fits && (k.n <= most-held || k.n > most || k.charge || c.Mode == Charging) // above Max the Counter denies by itself
+			most, n := rule.limits[j].Max, Least(&asks[i])
+			fits = fits && (n <= most-held || n > most || k.charge || c.Mode == Charging) // above Max the Counter denies by itself
 		}
 	}
 	return h, fits
@@ -110,6 +111,7 @@ func (h *Hits) admitted(v *counter.Verdict) (kept bool, err error) {
 	l := h.local
 	l.lock(h.set)
 	defer h.leave()
+	h.took(v)
 	superseded := slices.ContainsFunc(h.keys, func(k callKey) bool { return k.admitted != k.mark })
 	if !superseded || h.mode == Charging {
 		h.mirror()
@@ -125,6 +127,15 @@ func (h *Hits) admitted(v *counter.Verdict) (kept bool, err error) {
 	}
 	*v = here
 	return false, err
+}
+
+// took notes how many hits v, which admits the call, has taken.
+func (h *Hits) took(v *counter.Verdict) {
+	for i := range h.keys {
+		if k := &h.keys[i]; k.upTo {
+			k.n, k.upTo = v.N(), false
+		}
+	}
 }
 
 // mirror adds hits that the store has admitted to the local counter, each key by
@@ -165,6 +176,7 @@ func (h *Hits) decide(c *Call, asks []counter.Ask, v *counter.Verdict, underWay 
 	if *v, err = h.take(); err != nil || v.At().IsZero() {
 		return err
 	}
+	h.took(v)
 	h.at = v.At()
 	for i := range h.keys {
 		k := &h.keys[i]
@@ -191,7 +203,7 @@ func (h *Hits) take() (v counter.Verdict, err error) {
 			return v, errIncomplete
 		}
 		ask := k.rule.ask(k.key, k.n)
-		ask.Charge = k.charge
+		ask.Charge, ask.UpTo = k.charge, k.upTo
 		asks = append(asks, ask)
 	}
 	ask := (*counter.Counter).TakeAll

@@ -207,7 +207,7 @@ func (l *local) told(c *Call, asks []counter.Ask, v *counter.Verdict, hits *Hits
 // exceeds reports whether the hits of a key alone are more than a limit of the key.
 func (c *Call) exceeds(asks []counter.Ask) bool {
 	for i, r := range c.Rules {
-		if r.counts() && !asks[i].Charge && slices.ContainsFunc(r.limits, func(l counter.Limit) bool { return asks[i].N > l.Max }) {
+		if r.counts() && !asks[i].Charge && slices.ContainsFunc(r.limits, func(l counter.Limit) bool { return Least(&asks[i]) > l.Max }) {
 			return true
 		}
 	}

@@ -1,3 +1,11 @@
+-- often returns how often n hits find room in what is left: once at least, and times at most.
+local function often(times, n, left)
+  if n == 0 or left >= n * times then
+    return times
+  end
+  return math.max(1, (left - left % n) / n)
+end
+
 -- The position of the bucket in which root r counts hit number bound, which is hit
 -- number need, at most, from the entry at byte p on. The list of v ends before byte
 -- stop, and newest is the entry after it. The last three bits of the position have no

@@ -1,7 +1,8 @@
 -- Takes hits of several keys if every window of those that are not soft has room.
 -- KEYS: roots, the roots of one key beside each other. ARGV[1]: mode, options (1: also if
 -- a label is from before the edge; 2: exact counts though all keys fit; 4: tell the time;
--- 8: the only root is likely missing), due, and for each root the position of now, stale,
+-- 8: the only root is likely missing; 16: the hits of each root are taken several times, as
+-- often as all have room, up to the number in the last seven bytes), due, and for each root the position of now, stale,
 -- its time to live in ms, its hits, stretch, flags (1: of the same key as the root
 -- before; 2: of a soft key), the number of its windows, and of each window the
 -- position of its oldest bucket, and Max.
@@ -30,6 +31,10 @@ local request, counts, time, several = ARGV[1], '', 0, #KEYS > 1
 local mode, options, due, now, stale, ttl, n, flags, windows, cursor
 mode, options, due, now, stale, ttl, n, stretch, flags, windows, cursor = unpack(FIRSTROOT, request)
 local any, x, max, w, f, origin, entry, total, room, count, here, prior, base, edge = options % 2
+local times = 1
+if options > 15 then
+  times = unpack('>I7', request, #request - 6)
+end
 if mode >= BACK then
   cursor = BEGIN
   for i = 1, #KEYS do
@@ -37,13 +42,13 @@ if mode >= BACK then
     cursor = cursor + 13 * windows
     local v = n > 0 and (mode == BACK or flags < 2) and call('GET', KEYS[i])
     if v then
-      slowly()(KEYS[i], list(v), now, -n, stale, ttl)
+      slowly()(KEYS[i], list(v), now, -n * times, stale, ttl)
     end
   end
   return ADDED
 end
 
-if options > 7 and redis.REDIS_VERSION_NUM then -- from version 7 on, which has NX beside GET
+if options % 16 > 7 and redis.REDIS_VERSION_NUM then -- from version 7 on, which has NX beside GET
   DUE
   due = 0
   if not call('SET', KEYS[1], pack(SINGLE, 2, now - now % stretch - BACKWARD, now % stretch + BACKWARD, n), 'PX', text(ttl), 'NX', 'GET') then
@@ -168,6 +173,9 @@ for i = 1, #KEYS do
     if windows == 0 and any == 0 and now - origin <= edge then
       return redis.error_reply('ABACUS stale')
     end
+    if times > 1 then
+      times = often(times, n, MOST - total + base)
+    end
   end
   for left = windows, 1, -1 do
     local p
@@ -192,6 +200,9 @@ for i = 1, #KEYS do
         BEFORE
       end
       hits = total - sum
+    end
+    if times > 1 then
+      times = often(times, n, max - hits)
     end
     if several or windows > 1 then
       counts = counts .. pack('>I7', hits)
@@ -262,8 +273,8 @@ for i = 1, #KEYS do
   if n == 0 or skip and skip[owner] then
     newest = w and origin + entry or 0
   else
-    newest = add(KEYS[i], now, n, stale, ttl, w, origin, entry, total, room, count, here, prior)
+    newest = add(KEYS[i], now, n * times, stale, ttl, w, origin, entry, total, room, count, here, prior)
   end
   counts = counts .. pack('>I6', newest)
 end
-return (skip and PART or ADDED) .. counts .. pack('>I7', time)
+return (options > 15 and TIMES .. pack('>I7', times) or skip and PART or ADDED) .. counts .. pack('>I7', time)

@@ -48,6 +48,12 @@ local function make()
     local w = byte(v)
     return sub(v, 1, 7) .. sub(v, (15 + 4 * w) + 1 - w, (15 + 4 * w) + unpack('>I3', v, (11 + w) + 2) * (4 + w)) .. sub(v, 8, (11 + w))
   end
+  local function often(times, n, left)
+    if n == 0 or left >= n * times then
+      return times
+    end
+    return math.max(1, (left - left % n) / n)
+  end
   local function holds(r, v, w, f, origin, newest, stop, bound, p, need)
     local g, size, from, lo, hi = f, 4 + w, p + 4, 0, (stop - p) / (4 + w)
     local last = hi
@@ -597,6 +603,10 @@ local function make()
     local mode, options, due, now, stale, ttl, n, flags, windows, cursor
     mode, options, due, now, stale, ttl, n, stretch, flags, windows, cursor = unpack('>I1I1I7I6I6I6I7I2I1I2', request)
     local any, x, max, w, f, origin, entry, total, room, count, here, prior, base, edge = options % 2
+    local times = 1
+    if options > 15 then
+      times = unpack('>I7', request, #request - 6)
+    end
     if mode >= 2 then
       cursor = 10
       for i = 1, #KEYS do
@@ -604,12 +614,12 @@ local function make()
         cursor = cursor + 13 * windows
         local v = n > 0 and (mode == 2 or flags < 2) and call('GET', KEYS[i])
         if v then
-          slowly()(KEYS[i], list(v), now, -n, stale, ttl)
+          slowly()(KEYS[i], list(v), now, -n * times, stale, ttl)
         end
       end
       return '\1'
     end
-    if options > 7 and redis.REDIS_VERSION_NUM then
+    if options % 16 > 7 and redis.REDIS_VERSION_NUM then
       if due > 0 then
         time = call('TIME')
         local begin = time[1] * 1000000
@@ -754,6 +764,9 @@ local function make()
         if windows == 0 and any == 0 and now - origin <= edge then
           return redis.error_reply('ABACUS stale')
         end
+        if times > 1 then
+          times = often(times, n, 9007199254740991 - total + base)
+        end
       end
       for left = windows, 1, -1 do
         local p
@@ -818,6 +831,9 @@ local function make()
             end
           end
           hits = total - sum
+        end
+        if times > 1 then
+          times = often(times, n, max - hits)
         end
         if several or windows > 1 then
           counts = counts .. pack('>I7', hits)
@@ -897,11 +913,11 @@ local function make()
       if n == 0 or skip and skip[owner] then
         newest = w and origin + entry or 0
       else
-        newest = add(KEYS[i], now, n, stale, ttl, w, origin, entry, total, room, count, here, prior)
+        newest = add(KEYS[i], now, n * times, stale, ttl, w, origin, entry, total, room, count, here, prior)
       end
       counts = counts .. pack('>I6', newest)
     end
-    return (skip and '\3' or '\1') .. counts .. pack('>I7', time)
+    return (options > 15 and '\4' .. pack('>I7', times) or skip and '\3' or '\1') .. counts .. pack('>I7', time)
   end
   local function act(KEYS, ARGV)
     local request, values, roots, reply, time = ARGV[1], {}, {}, {}, 0

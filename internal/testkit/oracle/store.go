@@ -223,10 +223,14 @@ func (m *Store) Take(r *backend.TakeRequest) error {
 	if r.Allowed != allowed {
 		return fmt.Errorf("allowed is %v, which is not what its own counts say", r.Allowed)
 	}
+	times := r.Fitting()
+	if allowed && !r.Peek && r.Times > 1 && r.Taken != times {
+		return fmt.Errorf("taken %d times, which is not what its own counts say: want %d", r.Taken, times)
+	}
 	for i := range r.Keys {
 		if key := &r.Keys[i]; allowed && !r.Peek && key.Fits && key.N > 0 {
 			for j, b := range key.Ladder.Buckets(r.Now) {
-				m.add(string(key.Key), backend.Slot{Bucket: b, TTL: key.TTLs[j]}, key.N, r.Now)
+				m.add(string(key.Key), backend.Slot{Bucket: b, TTL: key.TTLs[j]}, key.N*times, r.Now)
 			}
 		}
 	}
