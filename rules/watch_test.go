@@ -86,6 +86,9 @@ func TestWaysToWrite(t *testing.T) {
 			require.EqualValues(t, 2, w.Stats().Generation)
 			require.Zero(t, w.Stats().Failures)
 			require.Equal(t, "6/m", w.Set().Rules[0].Limits.String())
+			again, err := rules.Watch(w.Set(), rules.WatchConfig{Apply: func(*rules.Set) error { return nil }})
+			require.NoError(t, err, "the set has a file still")
+			again.Close()
 		})
 	}
 }
