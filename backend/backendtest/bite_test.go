@@ -73,6 +73,7 @@ var bites = map[string][]string{
 	"counts after the step":                                        {"steps against a model"},
 	"the oldest bucket is the one to leave":                        {"steps against a model", "scripts"},
 	"now is always the newest":                                     {"steps against a model"},
+	"nothing is the newest":                                        {"steps against a model"},
 	"a window that reaches too short":                              {"a window is open to the right", "steps against a model"},
 	"the oldest bucket leaves with its start":                      {"a window is open to the right", "steps against a model", "a lone caller"},
 	"a window closed at now":                                       {"a window is open to the right", "scripts"},

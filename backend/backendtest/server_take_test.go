@@ -183,7 +183,7 @@ func (s *server) newest(t *backend.TakeRequest, d *backend.TakeKey, j int) {
 	width := d.Ladder.At(w.Finest).Width
 	row := s.row(string(d.Key), width, tiers.Index(t.Now.Add(-w.Reach).UnixNano(), width))
 	w.Newest = tiers.Bucket{}
-	if len(row) > 0 {
+	if len(row) > 0 && !s.has("nothing is the newest") {
 		w.Newest = row[len(row)-1].bucket
 	}
 	if s.has("now is always the newest") {

@@ -249,6 +249,11 @@ func TestLossesOfTheLatestHits(t *testing.T) {
 	require.Zero(t, check(atomicConfig, []*Call{kept, lost, after, last, more}, early).Bad, "the third was lost too")
 	kept.Asks[0].Limits = counter.MustLimits("1/2s")
 	require.Positive(t, check(atomicConfig, []*Call{kept, take(2, 1200, 1210, 1200, "1/2s"), after}, early).Over, "over before anything was lost")
+	during := failover
+	during.To = 1800 * ms
+	single := []*Call{take(1, 1400, 1410, 1400, "1/2s"), take(2, 1500, 1510, 1500, "1/2s"), take(3, 1600, 1610, 1600, "1/2s")}
+	require.Zero(t, check(atomicConfig, single[:2], during).Over, "twice Max, and each may be lost")
+	require.Positive(t, check(atomicConfig, single, during).Over, "more than twice Max, though each may be lost")
 	before := Fault{Name: "failover", Since: 700 * ms, From: 800 * ms, To: 900 * ms, Loses: Latest}
 	require.Positive(t, check(atomicConfig, []*Call{lost, after, last, more}, before).Over, "nothing of the window was lost")
 
