@@ -238,6 +238,11 @@ type Window struct {
 	Reach  time.Duration // from Now back: the length of the limit, and the difference between the callers' clocks
 	Finest int           // the tier of the oldest bucket
 
+	// Period is the period of a limit by the calendar; zero: the window slides. Reach
+	// is then the time since the start of the period that holds Now. A store need not
+	// look at Period.
+	Period tiers.Period
+
 	Count   int64        // filled in: the hits in the window before this step, however many; in a step that is Allowed, and neither a Peek nor Exact, a store may tell more, if N has room by that number too
 	FreedBy tiers.Bucket // filled in if Count+N > Max: the bucket of tier Finest that must leave the window, with all older buckets, until N fits, or, for N above Max, until the window is empty; the zero Bucket if nothing was counted
 	Newest  tiers.Bucket // filled in: the newest bucket of tier Finest in the window that is not empty, after the step; the zero Bucket if all are empty

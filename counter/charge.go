@@ -1,7 +1,6 @@
 package counter
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,11 +148,23 @@ func (c *Counter) credit(ctx context.Context, v *Verdict, asks []Ask) error {
 		if key.N == 0 {
 			return
 		}
-		per := slices.MaxFunc(ask.Limits, func(a, b Limit) int { return cmp.Compare(a.Per, b.Per) }).Per
-		per = min(per, key.Ladder.At(key.Ladder.Len()-1).Keep) // all that a shorter former ladder has
+		var longest backend.Window
+		for _, limit := range ask.Limits {
+			var w backend.Window
+			err := limit.window(&w, k.Plans[i])
+			if err == nil && !w.Period.IsZero() {
+				err = k.Plans[i].Place(&w, r.Now.UnixNano())
+			}
+			if err != nil { // all that a shorter former ladder has
+				_ = k.Plans[i].Window(&w, 0, key.Ladder.At(key.Ladder.Len()-1).Keep)
+			}
+			if w.Reach >= longest.Reach {
+				longest = w
+			}
+		}
 		r.Key, r.Ladder = string(key.Key), key.Ladder
 		defer c.denied.lowered(r.Key)
-		errs[i] = callError(ctx, ask.Key.Event, c.protocol.Credit(ctx, r, k.Plans[i], per, key.N))
+		errs[i] = callError(ctx, ask.Key.Event, c.protocol.Credit(ctx, r, k.Plans[i], &longest, key.N))
 	})
 	c.calls.Put(k)
 	if err := errors.Join(errs...); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/ticket"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // denials is the memory of recent denials in this process, for a store over a
@@ -72,7 +73,7 @@ func (d *denials) Recall(c *ticket.Call) bool {
 	if len(d.calls) == 0 {
 		return false
 	}
-	d.name = appendName(d.name[:0], c.Keys)
+	d.name = appendName(d.name[:0], c)
 	r, now := d.calls[string(d.name)], c.Label()
 	// A clock that was set back must not make a second last for hours.
 	if now < r.at || now >= r.until {
@@ -102,7 +103,7 @@ func (d *denials) lastDenial(c *ticket.Call) (denied bool) {
 		key := &c.Keys[i]
 		r := d.keys[string(key.Key)].denied
 		// A clock that was set back must not make a denial last longer.
-		if !key.Soft && now < r.until && now >= r.at-int64(maxRecall) && r.covers(key) {
+		if !key.Soft && now < r.until && now >= r.at-int64(maxRecall) && r.covers(key, now) {
 			copy(key.Windows, r.windows)
 			key.N, denied = r.n, true
 		}
@@ -112,16 +113,26 @@ func (d *denials) lastDenial(c *ticket.Call) (denied bool) {
 
 // covers reports whether the denial of a key is a denial of this call for the key
 // too: for as many hits or more, under limits as high or lower.
-func (r *denial) covers(key *backend.TakeKey) bool {
+func (r *denial) covers(key *backend.TakeKey, now int64) bool {
 	if key.N < r.n || len(key.Windows) != len(r.windows) {
 		return false
 	}
 	for i := range r.windows {
-		if key.Windows[i].Reach != r.windows[i].Reach || key.Windows[i].Max > r.windows[i].Max {
+		w, was := &key.Windows[i], &r.windows[i]
+		if w.Period != was.Period || lengthOf(w, now) != lengthOf(was, r.at) || w.Max > was.Max {
 			return false
 		}
 	}
 	return true
+}
+
+// lengthOf is a number that is the same for all calls with the window of a limit: the
+// reach, or the start of the period.
+func lengthOf(w *backend.Window, label int64) int64 {
+	if w.Period.IsZero() {
+		return int64(w.Reach)
+	}
+	return label - int64(w.Reach)
 }
 
 // readFirst reports whether a call should read before adding.
@@ -171,7 +182,8 @@ func (d *denials) Record(c *ticket.Call, allowed, read, contended bool) {
 		var wait time.Duration
 		for j := range key.Windows {
 			if w := &key.Windows[j]; ticket.Excess(w, key.N) > 0 {
-				known.readFirstUntil = max(known.readFirstUntil, now+int64(w.Reach))
+				own := tiers.Bucket{Width: 1, Index: now} // the hits of this moment
+				known.readFirstUntil = max(known.readFirstUntil, now+int64(expiresAfter(w, own, now)))
 				wait = max(wait, freedIn(w, key.N, now))
 			}
 		}
@@ -187,7 +199,7 @@ func (d *denials) Record(c *ticket.Call, allowed, read, contended bool) {
 	}
 	if call.until > now {
 		makeRoom(d.calls)
-		d.calls[string(appendName(d.name[:0], c.Keys))] = call
+		d.calls[string(appendName(d.name[:0], c))] = call
 	}
 }
 
@@ -274,9 +286,9 @@ func makeRoom[V any](records map[string]V) (removed V) {
 
 // appendName appends the name of a call: of each key that is not soft the stored
 // key, which holds no space, n and limits.
-func appendName(name []byte, keys []backend.TakeKey) []byte {
-	for i := range keys {
-		key := &keys[i]
+func appendName(name []byte, c *ticket.Call) []byte {
+	for i := range c.Keys {
+		key := &c.Keys[i]
 		if key.Soft {
 			continue
 		}
@@ -285,7 +297,10 @@ func appendName(name []byte, keys []backend.TakeKey) []byte {
 		for j := range key.Windows {
 			w := &key.Windows[j]
 			name = strconv.AppendInt(append(name, ' '), w.Max, 36)
-			name = strconv.AppendInt(append(name, ' '), int64(w.Reach), 36)
+			name = strconv.AppendInt(append(name, ' '), lengthOf(w, c.Label()), 36)
+			if !w.Period.IsZero() {
+				name = append(append(name, ' '), w.Period.String()...)
+			}
 		}
 	}
 	return name

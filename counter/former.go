@@ -38,7 +38,7 @@ func (c *Counter) formerly(cfg Config) (*Counter, error) {
 func (c *Counter) judged(limits Limits) Limits {
 	var judged Limits
 	for _, limit := range limits {
-		if _, err := c.plan.Ladder.Finest(limit.Per); err == nil {
+		if limit.fits(c.plan.Ladder) == nil {
 			judged = append(judged, limit)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -18,10 +19,44 @@ import (
 const MaxCount = backend.MaxCount
 
 // Limit is a bound: at most Max hits in any window of length Per, wherever the
-// window begins.
+// window begins, or, with a Period, at most Max hits in each period of the calendar.
+//
+// A hit belongs to the period that holds its label. While clocks differ, calls within
+// Config.Skew before the end of a period may also count hits that other clocks label after
+// the end.
 type Limit struct {
-	Max int64         // 0 to MaxCount; zero admits nothing
-	Per time.Duration // 10 ms to 366 days
+	Max    int64         // 0 to MaxCount; zero admits nothing
+	Per    time.Duration // 10 ms to 366 days; 0 with a Period
+	Period tiers.Period  // zero: the window slides
+}
+
+// Window returns the length of the longest window of l: Per, or the length that no period
+// exceeds.
+func (l Limit) Window() time.Duration {
+	if l.Period.IsZero() {
+		return l.Per
+	}
+	return l.Period.Longest()
+}
+
+// window writes l into w as a window of the plan, without the reach of a period, which
+// needs a label.
+func (l Limit) window(w *backend.Window, plan *ticket.Plan) error {
+	err := plan.Window(w, l.Max, l.Window())
+	if w.Period = l.Period; err == nil && !l.Period.IsZero() {
+		err = l.fits(plan.Ladder)
+	}
+	return err
+}
+
+// fits returns an error if the ladder keeps no tier for the window of l.
+func (l Limit) fits(ladder tiers.Ladder) error {
+	finest, err := ladder.Finest(l.Window())
+	if err != nil || l.Period.IsZero() || l.Period.Fits(ladder.At(finest).Width) {
+		return err
+	}
+	return fmt.Errorf("ladder %q has buckets of %s for it, and the %s does not begin with a bucket: want a finer tier that is kept for %s",
+		ladder, dur.Format(ladder.At(finest).Width), l.Period, dur.Format(l.Window()))
 }
 
 // Limits are several limits on a key. The writes of a call are the same for one
@@ -36,10 +71,25 @@ const maxLimits = 32
 // ParseLimits reads limits as Max/Per, separated by commas: "2/s, 10/h, 100/d",
 // "1000/7d", "5/90s". Per is a unit (ms, s, m, h, d, w, or a word: sec, second, min,
 // minute, hour, day, week) or a duration. String writes the letters.
+//
+// A limit by the calendar is Max per period, as [tiers.ParsePeriod] reads it: "100 per
+// day", "50 per week in Asia/Tokyo", "1000 per month from 15 in Europe/Berlin".
 func ParseLimits(s string) (Limits, error) {
 	var limits Limits
 	for field := range strings.SplitSeq(s, ",") {
 		field = strings.TrimSpace(field)
+		if words := strings.Fields(field); len(words) > 1 && words[1] == "per" {
+			most, err := strconv.ParseInt(words[0], 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("counter: limit %q: %q is not a whole number", field, words[0])
+			}
+			period, err := tiers.ParsePeriod(strings.Join(words[2:], " "))
+			if err != nil {
+				return nil, fmt.Errorf("counter: limit %q: %w", field, err)
+			}
+			limits = append(limits, Limit{Max: most, Period: period})
+			continue
+		}
 		number, per, _ := strings.Cut(field, "/")
 		switch per = strings.TrimSpace(per); {
 		case per == "":
@@ -77,8 +127,11 @@ func MustLimits(s string) Limits {
 	return limits
 }
 
-// String formats l for [ParseLimits]: "100/d".
+// String formats l for [ParseLimits]: "100/d", "100 per day".
 func (l Limit) String() string {
+	if !l.Period.IsZero() {
+		return strconv.FormatInt(l.Max, 10) + " per " + l.Period.String()
+	}
 	per := dur.Format(l.Per)
 	if len(per) > 1 && per[0] == '1' && strings.IndexByte("0123456789.", per[1]) < 0 && !strings.ContainsAny(per[1:], "0123456789") {
 		per = per[1:]
@@ -145,11 +198,11 @@ func (l *Limit) UnmarshalText(text []byte) error {
 }
 
 // Windows returns the lengths of the windows in the order of the limits, for
-// [tiers.For].
+// [tiers.For]: see [Limit.Window].
 func (l Limits) Windows() []time.Duration {
 	windows := make([]time.Duration, len(l))
 	for i, limit := range l {
-		windows[i] = limit.Per
+		windows[i] = limit.Window()
 	}
 	return windows
 }
@@ -162,7 +215,7 @@ func (l Limits) Check(ladder tiers.Ladder) error {
 		return err
 	}
 	for _, limit := range l {
-		if _, err := ladder.Finest(limit.Per); err != nil {
+		if err := limit.fits(ladder); err != nil {
 			return fmt.Errorf("counter: limit %s: %w", limit, err)
 		}
 	}
@@ -180,7 +233,10 @@ func (l Limits) check() error {
 		if limit.Max < 0 || limit.Max > MaxCount {
 			return fmt.Errorf("counter: limit %s: max %d, want 0 to %d", limit, limit.Max, int64(MaxCount))
 		}
-		if limit.Per < tiers.MinWindow || limit.Per > tiers.MaxWindow {
+		if !limit.Period.IsZero() && limit.Per != 0 {
+			return fmt.Errorf("counter: limit %s: Per is %s, want a Per or a Period", limit, dur.Format(limit.Per))
+		}
+		if per := limit.Window(); per < tiers.MinWindow || per > tiers.MaxWindow {
 			return fmt.Errorf("counter: limit %s: window %s, want %s to %s", limit, dur.Format(limit.Per), dur.Format(tiers.MinWindow), dur.Format(tiers.MaxWindow))
 		}
 	}

@@ -80,7 +80,7 @@ func TestLimitsAreText(t *testing.T) {
 		Plans  map[Limit]*Limits
 	}
 	free := MustLimits("5/90s")
-	written := file{MustLimits("2/s, 10/h, 100/d"), Limit{0, 90 * time.Second}, nil, Limit{}, map[Limit]*Limits{{1, time.Hour}: &free}}
+	written := file{MustLimits("2/s, 10/h, 100/d"), Limit{Per: 90 * time.Second}, nil, Limit{}, map[Limit]*Limits{{Max: 1, Per: time.Hour}: &free}}
 	text, err := json.Marshal(written)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"Limits": "2/s, 10/h, 100/d", "One": "0/1m30s", "None": "", "Zero": "", "Plans": {"1/h": "5/1m30s"}}`, string(text))
@@ -100,7 +100,7 @@ func TestLimitsAreText(t *testing.T) {
 		require.ErrorContains(t, json.Unmarshal([]byte(in), &read), want, in)
 		require.Equal(t, written, read, "%s: nothing is read in part", in)
 	}
-	for _, wrong := range []any{Limits{{-1, time.Hour}}, Limit{1, 0}, Limit{MaxCount + 1, time.Hour}, make(Limits, maxLimits+1)} {
+	for _, wrong := range []any{Limits{{Max: -1, Per: time.Hour}}, Limit{Max: 1}, Limit{Max: MaxCount + 1, Per: time.Hour}, make(Limits, maxLimits+1)} {
 		_, err := json.Marshal(wrong)
 		require.ErrorContains(t, err, "want ", "%v could not be read again", wrong)
 	}

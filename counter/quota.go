@@ -87,7 +87,7 @@ func (c *Counter) prepare(event string, limits Limits) *quota {
 	q.details.limits = slices.Clone(limits)
 	q.details.windows = make([]backend.Window, len(limits))
 	for i := range limits {
-		_ = c.plan.Window(&q.details.windows[i], limits[i].Max, limits[i].Per) // checked
+		_ = limits[i].window(&q.details.windows[i], &c.plan) // checked
 		q.least = min(q.least, limits[i].Max)
 	}
 	q.short = c.quotas.store.Bind(c.store, &backend.TakeKey{

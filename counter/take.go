@@ -146,7 +146,11 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 	}
 	if label != 0 {
 		k.Now = time.Unix(0, label)
-	} else if err := c.protocol.Relabel(&k.Call); err != nil {
+		err = k.Place()
+	} else {
+		err = c.protocol.Relabel(&k.Call)
+	}
+	if err != nil {
 		return k.failed(ctx, err)
 	}
 	if c.queues != nil && !denied && m != charging {
@@ -342,7 +346,7 @@ func (k *call) add(i int, on *Counter, limits Limits) (never bool, err error) {
 	key.Windows = slices.Grow(key.Windows[:0], len(limits))[:len(limits)]
 	for j, limit := range limits {
 		w := &key.Windows[j]
-		if err := on.plan.Window(w, limit.Max, limit.Per); err != nil {
+		if err := limit.window(w, &on.plan); err != nil {
 			return false, fmt.Errorf("counter: event %q, limit %s: %w", ask.Key.Event, limit, err)
 		}
 		if ask.Held != nil {

@@ -278,6 +278,10 @@ func (c *Counter) ownReset(w *backend.Window, label int64) time.Duration {
 
 // expiresAfter is the time from now until bucket b is out of window w.
 func expiresAfter(w *backend.Window, b tiers.Bucket, now int64) time.Duration {
+	if !w.Period.IsZero() {
+		_, end := w.Period.Span(b.Index * int64(b.Width))
+		return time.Duration(end - now)
+	}
 	return time.Duration((b.Index+1)*int64(b.Width)-now) + w.Reach
 }
 

@@ -232,6 +232,9 @@ func (p *prepared) fits(limits counter.Limits) error {
 		return fmt.Errorf(": %w", err)
 	}
 	for i, limit := range limits {
+		if !limit.Period.IsZero() {
+			return fmt.Errorf(" has %s, want limits that slide, such as 100/d: a limit by the calendar is for a Counter", limit)
+		}
 		for _, before := range limits[:i] {
 			if before.Per == limit.Per {
 				return fmt.Errorf(" has %s and %s, want one limit for each window", before, limit)

@@ -20,6 +20,6 @@
 // read whole too. So a cover counts at least the hits of the window, and at most
 // the hits of a window longer by the width of the oldest bucket.
 //
-// The package is pure arithmetic: no clock, no I/O, no state. All functions and
-// methods are safe for use by many goroutines at once.
+// Ladders and covers are pure arithmetic: no clock, no I/O, no state. A [Period] looks its
+// time zone up once. All functions and methods are safe for use by many goroutines at once.
 package tiers

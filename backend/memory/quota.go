@@ -2,6 +2,7 @@ package memory
 
 import (
 	"hash/maphash"
+	"slices"
 	"strings"
 
 	"github.com/abacus-go/abacus/backend"
@@ -45,6 +46,9 @@ func (s *Store) Bind(asked backend.Store, t *backend.TakeKey) backend.Quota {
 	}
 	if check(&backend.TakeRequest{Keys: []backend.TakeKey{*t}}) != nil {
 		return nil
+	}
+	if slices.ContainsFunc(t.Windows, func(w backend.Window) bool { return !w.Period.IsZero() }) {
+		return nil // the reach is another in each call
 	}
 	p := s.layouts.plan(t.Ladder, t.TTLs)
 	q := &quota{store: s, plan: p, head: len(t.Key)}

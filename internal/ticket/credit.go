@@ -2,24 +2,19 @@ package ticket
 
 import (
 	"context"
-	"time"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Credit takes back the newest n hits of a key in the window of length per, or as many as
-// there are, from all buckets that hold them. It finds them from the coarsest tier down, a
+// Credit takes back the newest n hits of a key in the window w, or as many as there are, from all buckets that hold them. It finds them from the coarsest tier down, a
 // trip for each tier; hits whose finer buckets are gone are taken from the coarser alone.
 // r has the key, the label and the deadline.
 //
 // Whatever other calls do at the same time, no bucket loses more than its part of n, and
 // none goes below zero: so no window loses more than n.
-func (p *Protocol) Credit(ctx context.Context, r backend.Request, plan *Plan, per time.Duration, n int64) error {
-	fine, err := plan.Ladder.Finest(per)
-	if err != nil {
-		return err
-	}
+func (p *Protocol) Credit(ctx context.Context, r backend.Request, plan *Plan, w *backend.Window, n int64) error {
+	fine := w.Finest
 	type part struct {
 		tiers.Bucket
 		tier int
@@ -29,9 +24,9 @@ func (p *Protocol) Credit(ctx context.Context, r backend.Request, plan *Plan, pe
 	r.AnyLabel = true
 	top := len(plan.tiers) - 1
 	above := []part{{n: n}}
-	reach := int64(plan.reach(per))
-	from := r.Now.UnixNano() - reach
-	runs := plan.whole(nil, r.Now.UnixNano(), bounds{reach, top, top})
+	now := r.Now.UnixNano()
+	from := now - int64(w.Reach)
+	runs := plan.Cover(nil, from, now+plan.skew, top, top)
 	var found []part
 	for tier := top; tier >= 0 && len(runs) > 0; tier-- {
 		counts, err := Read(ctx, p.store, r, runs)

@@ -47,6 +47,7 @@ type judgement struct {
 	bounds
 	limit, key int
 	plan       Plan
+	periods    calendar // without starts: the window slides
 }
 
 // layOut puts the tiers of all keys in a row.
@@ -107,7 +108,8 @@ func (m *model) longestSettle() int {
 // period is the time after which the buckets of all tiers begin together again.
 func (m *model) period() int {
 	for n := 1; ; n++ {
-		if !slices.ContainsFunc(m.ladder, func(w [2]int) bool { return n%w[0] != 0 }) {
+		if !slices.ContainsFunc(m.ladder, func(w [2]int) bool { return n%w[0] != 0 }) &&
+			!slices.ContainsFunc(m.periods, func(c calendar) bool { return n%max(1, c.cycle) != 0 }) {
 			return n
 		}
 	}
@@ -166,7 +168,7 @@ func (m *model) judgesOf(t *testing.T, i, k int) (list []judgement) {
 		per := time.Duration(m.limits[limit][1]) * tick
 		var w backend.Window
 		require.NoError(t, p.Window(&w, int64(m.limits[limit][0]), per))
-		b := p.bounds(&w)
+		b := p.bounds(&w, 0)
 		require.Equal(t, ladder.Decision(per), b.top)
 		if m.narrow {
 			b.reach = int64(per) + p.skew
@@ -174,7 +176,7 @@ func (m *model) judgesOf(t *testing.T, i, k int) (list []judgement) {
 		if m.left != nil {
 			b.reach += int64(*m.left-m.eps) * int64(tick)
 		}
-		list = append(list, judgement{bounds: b, limit: limit, key: k})
+		list = append(list, judgement{bounds: b, limit: limit, key: k, periods: m.periodsOf(i, limit)})
 		shared = min(shared, b.top)
 	}
 	if m.ended != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/internal/testkit/hitlog"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/tiers"
@@ -67,6 +68,8 @@ type model struct {
 	upTo    []bool // upTo[i]: caller i takes up to n[i] hits, at least one; nil: no caller does. See model_upto_test.go
 	leaves  bool   // one hit of each caller that takes up to n may be given back, while the others stay
 
+	periods []calendar // periods[l] are the calendar periods of limit l, whose per is the longest; nil, or one without starts: the window slides
+
 	keys  []stored  // nil: one key with ladder, eps and d; otherwise eps is the largest difference of the clocks, and ladder and d are unused
 	calls [][][]int // calls[i] are the stages of a call of caller i, each with the keys, as indices, that are added to side by side; nil: one stage with the first key
 
@@ -106,6 +109,13 @@ type model struct {
 	keepsEarlier       bool                          // a refused call takes back from the last stage only
 	refundsAll         bool                          // a refund takes back from all keys
 	upToHoles
+	ownPeriods     [][]calendar // each caller has periods of its own
+	laterPeriod    bool         // the period is that of the clock when the answers are there
+	straddles      bool         // the decision tier is the coarsest in the period, wherever its buckets begin
+	cutStart       bool         // the same, without the bucket that the period begins in
+	tierByAge      bool         // the decision tier is the coarsest in the part of the period until the label
+	unclipped      bool         // unsettled buckets from before the period are counted
+	unsettledWhole bool         // unsettled buckets are read at the coarsest tier
 
 	stages [maxCallers][]stage
 	uses   [maxCallers]uint8 // the tiers that caller i may change, a bit each
@@ -239,6 +249,9 @@ func (m *model) bucket(tier int8, label int) int8 {
 
 func (m *model) boundsAt(j *judgement, label int) bounds {
 	b := j.bounds
+	if j.periods.starts != nil {
+		b = m.inPeriod(j, label)
+	}
 	if m.ticketOf != nil {
 		b.top = m.ticketOf(m, label)
 	}
@@ -284,7 +297,7 @@ func (m *model) firstReads(i, stage, label int) []read {
 			}
 			continue
 		}
-		if !m.coarse {
+		if !m.coarse || r.calendar {
 			reads = m.buckets(reads, j, p.settled(nil, ns, r), 1)
 			continue
 		}
@@ -351,6 +364,9 @@ func (m *model) restReads(i, stage, label, now int) []read {
 		j := &m.stages[i][stage].judges[k]
 		p, r := &j.plan, m.boundsAt(j, label)
 		ns := int64(label) * int64(tick)
+		if m.unclipped {
+			r.reach += p.ending
+		}
 		runs := p.unsettled(nil, ns, int64(now)*int64(tick), r)
 		w := int64(p.Ladder.At(r.top).Width)
 		own := tiers.Index(ns, time.Duration(w))
@@ -360,6 +376,8 @@ func (m *model) restReads(i, stage, label, now int) []read {
 			case m.ownBucketOnly && run.First > own:
 			case m.unsettledFine && run.First < own:
 				kept = p.Cover(kept, run.First*w, (run.First+run.N)*w-1, r.fine, r.fine)
+			case m.unsettledWhole && run.First < own:
+				kept = cover.Append(kept, p.widths, run.First*w, (run.First+run.N)*w-1, r.top, r.whole, r.top)
 			default:
 				kept = append(kept, run)
 			}
@@ -476,8 +494,8 @@ func (m *model) older(s *state, i, j int) {
 // reaches reports whether the hit of another caller is not left of the exact cover
 // by which me counts under the limit of j.
 func (m *model) reaches(j *judgement, me, other *caller) bool {
-	exact := j.plan.settled(nil, int64(me.at())*int64(tick), m.boundsAt(j, me.at()))
-	return int64(other.at())*int64(tick) >= exact[0].Start().UnixNano()
+	b := m.boundsAt(j, me.at())
+	return int64(other.at())*int64(tick) >= j.plan.bucketAt(int64(me.at())*int64(tick)-b.reach, b.left).Start().UnixNano()
 }
 
 // checker explores a model.
@@ -957,7 +975,7 @@ func (me *caller) decided() {
 // strict reports whether denials are judged as well. With faults nobody knows which
 // hits a caller may count.
 func (m *model) strict() bool {
-	return (m.coarse || m.cache != nil) && m.faults == 0 && !m.expiry && m.calls == nil
+	return (m.coarse || m.cache != nil || m.periods != nil) && m.faults == 0 && !m.expiry && m.calls == nil
 }
 
 // wrong reports whether the exact counts of caller i, now denied, can never have
@@ -990,6 +1008,12 @@ func (m *model) outcome(s *state, o outcome) outcome {
 // are within a window, by their labels or by the true time of the labels.
 func (c *checker) over(s *state) bool {
 	for limit, l := range c.m.limits {
+		if c.m.periods != nil && c.m.periods[limit].starts != nil {
+			if c.m.overIn(s, limit) {
+				return true
+			}
+			continue
+		}
 		c.labels.Reset()
 		c.starts.Reset()
 		for i := range c.m.n {

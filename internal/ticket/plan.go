@@ -1,6 +1,7 @@
 package ticket
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -85,25 +86,64 @@ func (p *Plan) reach(per time.Duration) time.Duration {
 	return per + time.Duration(more)
 }
 
+// Place sets the Reach of a window of a calendar period: from the label back to the start
+// of the period that holds it. An error is an [ErrClock]: at this time, the ladder has no
+// buckets that begin with the period, or keeps them for less.
+func (p *Plan) Place(w *backend.Window, label int64) error {
+	t := p.tiers[w.Finest]
+	start, fits := w.Period.Start(label, t)
+	if w.Reach = time.Duration(label - start); !fits {
+		return fmt.Errorf("%w reads %v: the %s from %v on is no window of tier %s of ladder %q", ErrClock, time.Unix(0, label).UTC(), w.Period, time.Unix(0, start).UTC(), t, p.Ladder)
+	}
+	return nil
+}
+
 // bounds are the part of the ladder that a limit uses.
 type bounds struct {
 	reach int64 // from the label back to the begin of the window
-	fine  int   // tier of the left edge
-	top   int   // decision tier: the coarsest tier of the cover, whose increment is the ticket
+	fine  int   // the finest tier
+	left  int   // tier of the left edge: the finest, or of a coarse cover the decision tier
+	top   int   // decision tier, whose increment is the ticket
+	whole int   // coarsest tier of the settled part of the cover
+
+	calendar bool
+	end      int64 // of the calendar period
 }
 
-// bounds returns the bounds of a limit.
+// bounds returns the bounds of a limit for a call with the label.
 //
 // The ticket of a limit is the ticket of its own decision tier, whatever the
 // other limits of the call: callers with different limits on a key must get the
 // tickets of a shared limit from one queue.
-func (p *Plan) bounds(w *backend.Window) bounds {
-	b := bounds{reach: int64(w.Reach), fine: w.Finest, top: len(p.tiers) - 1}
+func (p *Plan) bounds(w *backend.Window, label int64) bounds {
+	if !w.Period.IsZero() {
+		start, end := w.Period.Span(label)
+		return p.within(w.Finest, label, start, end)
+	}
+	b := bounds{reach: int64(w.Reach), fine: w.Finest, left: w.Finest, top: len(p.tiers) - 1}
 	// By reach, the coarsest tier no wider than the reach without Skew and Settle is
 	// the coarsest tier no wider than the window.
 	for b.top > b.fine && int64(p.tiers[b.top].Width)+p.ending > b.reach {
 		b.top--
 	}
+	b.whole = b.top
+	return b
+}
+
+// within returns the bounds of a limit for a call with a label in the calendar period
+// from start to end.
+//
+// The window begins with the period, whatever the clocks of other callers read: a hit
+// belongs to the period of its label. So the cover has no partial bucket, and the
+// decision tier is the coarsest whose buckets begin with the period: the same for all
+// labels of the period. The settled part of the cover may be read in coarser tiers too,
+// since all tiers have its hits.
+func (p *Plan) within(fine int, label, start, end int64) bounds {
+	b := bounds{reach: label - start, fine: fine, top: len(p.tiers) - 1, whole: len(p.tiers) - 1, calendar: true, end: end}
+	for b.top > fine && (start%p.widths[b.top] != 0 || p.widths[b.top] > end-start) {
+		b.top--
+	}
+	b.left = b.top
 	return b
 }
 
@@ -111,7 +151,7 @@ func (p *Plan) bounds(w *backend.Window) bounds {
 // the cover is then a single run, and counts a part of its oldest bucket too
 // much.
 func (b bounds) coarse() bounds {
-	b.fine = b.top
+	b.left = b.top
 	return b
 }
 
@@ -130,15 +170,15 @@ func (p *Plan) Cover(dst tiers.Cover, from, to int64, fine, top int) tiers.Cover
 // the same for all readers. A left edge at Per + Skew suffices only because the
 // unsettled part is read in the ticket tier alone.
 func (p *Plan) settled(dst tiers.Cover, label int64, b bounds) tiers.Cover {
-	end := p.settledEnd(label, b)
-	return p.Cover(dst, label-b.reach, end-1, b.fine, b.top)
+	end := p.settledEnd(label, b) // early in a calendar period before its start
+	return cover.Append(dst, p.widths, label-b.reach, end-1, b.left, b.whole, b.top)
 }
 
 // edge appends the exact left edge of a cover: the runs that the oldest bucket
 // of the coarse cover stands for.
 func (p *Plan) edge(dst tiers.Cover, label int64, b bounds) tiers.Cover {
 	end := p.bucketAt(label-b.reach, b.top).End().UnixNano()
-	return p.Cover(dst, label-b.reach, end-1, b.fine, b.top)
+	return p.Cover(dst, label-b.reach, end-1, b.left, b.top)
 }
 
 // lasting reports whether settled buckets that were read at the label may serve
@@ -159,10 +199,11 @@ func (p *Plan) settledEnd(label int64, b bounds) int64 {
 // additions are confirmed: the buckets between the settled part and the label's
 // own bucket, for which the ticket stands, and the buckets to the right of the
 // label's own, as far as another clock may be ahead when the clock of the
-// caller reads now. In the steady state both are empty.
+// caller reads now. In the steady state both are empty. Hits from before a calendar
+// period are settled or not, and no part of it.
 func (p *Plan) unsettled(dst tiers.Cover, label, now int64, b bounds) tiers.Cover {
 	own := p.bucketAt(label, b.top)
-	if first := p.settledEnd(label, b) / int64(own.Width); first < own.Index {
+	if first := tiers.Index(p.openStart(label, b), own.Width); first < own.Index {
 		dst = append(dst, tiers.Run{Width: own.Width, First: first, N: own.Index - first})
 	}
 	if last := tiers.Index(now+p.skew, own.Width); last > own.Index {
@@ -174,7 +215,17 @@ func (p *Plan) unsettled(dst tiers.Cover, label, now int64, b bounds) tiers.Cove
 // whole appends the cover of a call that only reads, at now: all buckets that
 // may hold hits by then, by any clock.
 func (p *Plan) whole(dst tiers.Cover, now int64, b bounds) tiers.Cover {
-	return p.Cover(dst, now-b.reach, now+p.skew, b.fine, b.top)
+	if b.calendar { // coarser tiers have settled hits only
+		dst = p.settled(dst, now, b)
+		return p.Cover(dst, p.openStart(now, b), now+p.skew, b.top, b.top)
+	}
+	return p.Cover(dst, now-b.reach, now+p.skew, b.left, b.top)
+}
+
+// openStart is the end of the settled part of a window, and the start of the part that is
+// not settled.
+func (p *Plan) openStart(label int64, b bounds) int64 {
+	return max(p.settledEnd(label, b), label-b.reach)
 }
 
 // nearBoundary reports whether a bucket of tier top ends so close to the label,

@@ -96,8 +96,27 @@ func (p *Protocol) Relabel(c *Call) (err error) {
 	if !p.local || p.atomic == nil {
 		c.Labelled = time.Now()
 	}
-	c.Now, err = p.Now()
+	if c.Now, err = p.Now(); err == nil {
+		err = c.Place()
+	}
 	return err
+}
+
+// Place has the windows of calendar periods begin with the periods that hold the label. A
+// call with a new label may be in another period.
+func (c *Call) Place() error {
+	for i := range c.Keys {
+		windows := c.Keys[i].Windows
+		for j := range windows {
+			if windows[j].Period.IsZero() {
+				continue
+			}
+			if err := c.Plans[i].Place(&windows[j], c.Label()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Now reads the clock. The error is an [ErrClock].

@@ -177,7 +177,7 @@ func (c *Call) boundaries() (near, collide bool) {
 			if c.Keys[i].Soft || !Bounded(&c.Keys[i]) {
 				break
 			}
-			top := plan.bounds(&windows[j]).top
+			top := plan.bounds(&windows[j], c.Label()).top
 			if key < 0 {
 				key, first = i, top
 			}

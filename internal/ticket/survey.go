@@ -55,7 +55,7 @@ func (p *Protocol) survey(c *Call, i int) *survey {
 		request: backend.Request{Key: string(key.Key), Ladder: key.Ladder, Now: c.Now, Deadline: c.Deadline, AnyLabel: c.AnyLabel}}
 	for j := range s.windows {
 		w := &key.Windows[j]
-		s.windows[j] = window{Window: w, bounds: s.plan.bounds(w)}
+		s.windows[j] = window{Window: w, bounds: s.plan.bounds(w, c.Label())}
 	}
 	return s
 }
@@ -229,7 +229,7 @@ func (d *descent) from(runs tiers.Cover) tiers.Bucket {
 		return tiers.Bucket{}
 	}
 	ladder := d.plan.tiers
-	for i := slices.IndexFunc(ladder, func(t tiers.Tier) bool { return t.Width == at.Width }); i > d.fine; i-- {
+	for i := slices.IndexFunc(ladder, func(t tiers.Tier) bool { return t.Width == at.Width }); i > d.fine && !d.inPeriod(at); i-- {
 		children := childrenOf(at, ladder[i-1].Width)
 		lacks, held := d.lacks(children, count)
 		if d.missing = append(d.missing, lacks...); len(lacks) > 0 && !(d.guess && held) {
@@ -242,6 +242,10 @@ func (d *descent) from(runs tiers.Cover) tiers.Bucket {
 	}
 	return d.plan.last(at, d.fine)
 }
+
+// inPeriod reports whether the bucket leaves its window with the end of a calendar
+// period: no finer bucket leaves earlier.
+func (w *window) inPeriod(b tiers.Bucket) bool { return w.calendar && b.End().UnixNano() <= w.end }
 
 // childrenOf returns the buckets of a finer width that make up a bucket.
 func childrenOf(b tiers.Bucket, width time.Duration) tiers.Run {

@@ -105,7 +105,7 @@ func (s *survey) begin() *trip {
 	for i := range s.windows {
 		w := &s.windows[i]
 		b := w.bounds
-		if w.coarse = t.coarse; w.coarse {
+		if w.coarse = t.coarse && !w.calendar; w.coarse {
 			b = b.coarse()
 		}
 		w.cover = s.plan.settled(nil, s.label(), b)
@@ -269,7 +269,7 @@ func (s *survey) remember(t *trip) {
 	tight, lasting := false, t.settled > 0 && t.covers.Reads() <= settledBuckets
 	for i := range s.windows {
 		w := &s.windows[i]
-		tight = tight || !w.coarse || Excess(w.Window, s.key.N) > 0
+		tight = tight || !w.coarse && !w.calendar || Excess(w.Window, s.key.N) > 0
 		lasting = lasting && s.plan.lasting(s.label(), w.bounds)
 	}
 	if !lasting && !tight || !s.p.settled.admits(t.Key, t.Now) {

@@ -53,6 +53,11 @@ type Limits counter.Limits
 
 func (l *Limits) UnmarshalText(text []byte) error {
 	parsed, err := counter.ParseLimits(string(text))
+	for _, limit := range parsed {
+		if !limit.Period.IsZero() {
+			return fmt.Errorf("limit %s: want limits that slide, such as 100/d: a limit by the calendar is for a Counter", limit)
+		}
+	}
 	*l = Limits(parsed)
 	return err
 }

@@ -1,0 +1,99 @@
+package counter_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/tiers"
+)
+
+// byTicket has the methods of a store without an atomic step, on another machine.
+type byTicket struct{ backend.Store }
+
+// Around the end of a month in Berlin, which is no end of a day in UTC: by the fast path,
+// by an atomic step and by ticket.
+func TestTakeByTheCalendar(t *testing.T) {
+	limits := counter.MustLimits("3 per month in Europe/Berlin")
+	ladder := tiers.For(limits.Windows()...)
+	end := time.Date(2026, 10, 31, 23, 0, 0, 0, time.UTC)
+	const skew = 100 * time.Millisecond
+	for name, store := range map[string]backend.Store{
+		"memory": memory.New(memory.Config{}), "an atomic step": struct{ backend.Atomic }{memory.New(memory.Config{})}, "by ticket": byTicket{memory.New(memory.Config{})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var now time.Time
+			c, err := counter.New(store, counter.Config{Ladder: ladder, Skew: skew, Settle: -1, Patience: -1, Now: func() time.Time { return now }})
+			require.NoError(t, err)
+			key, ctx := counter.Key{Event: "call", Feature: "user:7"}, context.Background()
+			take := func(at time.Time, want bool, left int64, wait time.Duration) {
+				t.Helper()
+				now = at
+				v, err := c.Take(ctx, key, 1, limits)
+				require.NoError(t, err)
+				require.Equal(t, []any{want, left, wait}, []any{v.Allowed, v.Remaining, v.RetryAfter}, "%s", v)
+				empty, err := c.Peek(ctx, key, 0, limits)
+				require.NoError(t, err)
+				require.Equal(t, left, empty.Remaining)
+			}
+			first := time.Date(2026, 9, 30, 22, 0, 0, 0, time.UTC)
+			take(first.Add(-1), true, 2, 0) // the last instant of September
+			take(first, true, 2, 0)
+			take(end.Add(-time.Hour), true, 1, 0)
+			take(end.Add(-time.Minute), true, 0, 0)
+			take(end.Add(-time.Second), false, 0, time.Second+skew)
+			take(end.Add(-1), false, 0, 1+skew)
+			take(end, true, 2, 0)
+			take(end.Add(1), true, 1, 0)
+
+			// A clock behind is still in October, which is full.
+			take(end.Add(-skew/2), false, 0, skew/2+skew)
+
+			// A credit takes back from November alone.
+			now = end.Add(time.Hour)
+			_, err = c.Charge(ctx, key, -9, limits)
+			require.NoError(t, err)
+			take(end.Add(time.Hour), true, 2, 0)
+			take(end.Add(-2*time.Second), false, 0, 2*time.Second+skew)
+		})
+	}
+}
+
+func TestParseLimitsByTheCalendar(t *testing.T) {
+	for text, want := range map[string]string{
+		"100/h, 1000 per month in Europe/Berlin": "100/h, 1000 per month in Europe/Berlin",
+		" 100  per  day ":                        "100 per day",
+		"1000 per month from 15 in Asia/Tokyo":   "1000 per month from 15 in Asia/Tokyo",
+		"50 per week":                            "50 per week",
+	} {
+		limits, err := counter.ParseLimits(text)
+		require.NoError(t, err)
+		require.Equal(t, want, limits.String())
+		again, err := counter.ParseLimits(want)
+		require.NoError(t, err)
+		require.Equal(t, limits, again)
+		require.NoError(t, limits.Check(tiers.For(limits.Windows()...)))
+	}
+	for text, says := range map[string]string{
+		"5 per hour":              `limit "5 per hour": tiers: period "hour": want day, week or month`,
+		"x per day":               `limit "x per day": "x" is not a whole number`,
+		"5 per day in Mars/X":     `unknown time zone "Mars/X"`,
+		"-1 per day":              "max -1, want 0 to",
+		"5 per day, 7 per day on": `"on" is too much`,
+	} {
+		_, err := counter.ParseLimits(text)
+		require.ErrorContains(t, err, says)
+	}
+	hours, err := tiers.Parse("1h:32d")
+	require.NoError(t, err)
+	require.NoError(t, counter.MustLimits("1 per month in Europe/Berlin").Check(hours))
+	require.ErrorContains(t, counter.MustLimits("1 per month in Asia/Kolkata").Check(hours), "buckets of 1h for it, and the month in Asia/Kolkata does not begin with a bucket")
+	day := counter.MustLimits("1 per day")
+	day[0].Per = time.Hour
+	require.ErrorContains(t, day.Check(tiers.Default), "want a Per or a Period")
+}
