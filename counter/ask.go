@@ -60,6 +60,8 @@ type Ask struct {
 	place   uint8 // in the call, of the first ask for the key
 	unknown bool  // in a Verdict: a soft key that was not judged
 
+	together int64 // calls of a batch, each for N hits; 0: no batch
+
 	// Held are hits that the store does not count, judged as if the store counted
 	// them: Held[i] hits, zero or more, in the window of Limits[i]. All numbers
 	// of the Verdict are of Limits, and Remaining is the rest after Held. If Held

@@ -5,16 +5,19 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/abacus-go/abacus/internal/loan"
 )
 
 // queues bound the calls of a key that are in flight to a store over a network.
 // The other calls of the key wait before reading the clock. So a crowd on a key
 // is a short queue in this process, rather than a long queue at the server, in
-// which each call would grow too old for its answer. Most calls of a crowd need
-// no trip then: when admitted from the queue, they find the key remembered as
-// denied.
+// which each call would grow too old for its answer. Equal calls that wait go together,
+// as a batch: see batch.go. Most calls of a crowd need no trip then: when admitted from
+// the queue, they find the key remembered as denied.
 //
 // Each key has a queue of its own, for as long as calls of the key are in
 // flight: a hot key does not delay the calls of other keys.
@@ -25,6 +28,7 @@ type queues struct {
 const (
 	queueShards = 64
 	queueWidth  = 8 // calls of a key in flight; a width of 1 would allow one trip after the other only
+	batchWidth  = 2 // of these, next to a batch: fewer and larger batches cost less
 )
 
 type queueShard struct {
@@ -33,10 +37,22 @@ type queueShard struct {
 	_    [48]byte // a cache line per shard
 }
 
-// queue is the queue of a key.
+// queue is the queue of a key, under the lock of its shard.
 type queue struct {
-	calls    int           // in flight or waiting; under the lock of the shard
-	inFlight chan struct{} // an element for each call past the queue; the others wait to send, first come, first served
+	inFlight int       // calls of the store; a batch is one
+	waiting  []*waiter // first come, first served
+}
+
+// waiter is a call that waits for its turn, or for the answer to its batch. Its fields are
+// under the lock of the shard; after done, only the waiter itself uses them.
+type waiter struct {
+	*call
+	turn   chan struct{} // of length 1: the waiter goes alone, or is done
+	batch  *batch        // that the waiter has joined; nil: none
+	goes   bool          // alone
+	answer *answer       // to the batch; nil: not done
+	before int64         // hits of the batch that were admitted before those of this call
+	lent   *loan.Context // of the caller, if the call may go together with others
 }
 
 // errQueueTimeout is the error of a call whose patience ended in the queue.
@@ -72,57 +88,92 @@ func (qs *queues) lock(key []byte) *queueShard {
 	return shard
 }
 
-// count adds n to the calls of the key, and returns its queue. The shard is locked.
-func (s *queueShard) count(key []byte, n int) *queue {
-	q := s.keys[string(key)]
-	if q == nil {
-		q = &queue{inFlight: make(chan struct{}, queueWidth)}
-		s.keys[string(key)] = q
-	}
-	if q.calls += n; q.calls == 0 {
-		delete(s.keys, string(key))
-	}
-	return q
-}
-
-// enter admits a call for the key, after the calls that came before. waited
-// reports whether the call had to wait. The error is the error of ctx, or
-// errQueueTimeout after until; a call with an error is not in flight.
-func (qs *queues) enter(ctx context.Context, key []byte, until time.Time) (waited bool, err error) {
+// enter admits call k for the key, after the calls that came before, or answers it as a
+// part of a batch. w is not nil if the call had to wait. The error is the error of ctx, or
+// an error after the deadline of k; a call with an error is not in flight.
+func (qs *queues) enter(ctx context.Context, k *call, key []byte) (w *waiter, err error) {
 	shard := qs.lock(key)
-	q := shard.count(key, 1)
-	shard.mu.Unlock()
-	select {
-	case q.inFlight <- struct{}{}:
-		return false, nil
-	default:
+	q := shard.keys[string(key)]
+	if q == nil {
+		q = &queue{}
+		shard.keys[string(key)] = q
 	}
+	if q.inFlight < queueWidth && len(q.waiting) == 0 {
+		q.inFlight++
+		shard.mu.Unlock()
+		return nil, nil
+	}
+	w = &waiter{call: k, turn: make(chan struct{}, 1), lent: loan.Of(ctx)}
+	defer w.lent.End()
+	q.waiting = append(q.waiting, w)
+	shard.mu.Unlock()
 	var expired <-chan time.Time
-	if !until.IsZero() {
-		timer := time.NewTimer(time.Until(until))
+	if !k.Deadline.IsZero() {
+		timer := time.NewTimer(time.Until(k.Deadline))
 		defer timer.Stop()
 		expired = timer.C
 	}
 	select {
-	case q.inFlight <- struct{}{}:
-		return true, nil
+	case <-w.turn:
+		return w, nil
 	case <-expired:
 		err = errQueueTimeout
 	case <-ctx.Done():
 		err = cmp.Or(ctx.Err(), context.Canceled)
 	}
 	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	shard.count(key, -1)
-	return true, err
+	if w.goes || w.answer != nil {
+		shard.mu.Unlock()
+		return w, nil // it was its turn: the store keeps the deadline
+	}
+	b := w.batch
+	if b == nil {
+		i := slices.Index(q.waiting, w)
+		q.waiting = slices.Delete(q.waiting, i, i+1)
+		shard.mu.Unlock()
+		return w, err
+	}
+	last := b.lose(w)
+	shard.mu.Unlock()
+	if last {
+		b.cancel()
+		<-b.ended // as a lone call would wait for its undo
+	}
+	if err == errQueueTimeout {
+		err = errBatchTimeout
+	}
+	return w, err
 }
 
-// leave ends a call of the key, and admits the next.
+// leave ends a call of the key, and admits the next, with the waiting calls that go with
+// it.
 func (qs *queues) leave(key []byte) {
 	shard := qs.lock(key)
 	defer shard.mu.Unlock()
-	<-shard.count(key, 0).inFlight
-	shard.count(key, -1)
+	q := shard.keys[string(key)]
+	q.inFlight--
+	n := 0
+	for n < len(q.waiting) && q.waiting[0].goesWith(q.waiting[n].call) {
+		n++
+	}
+	switch first := q.waiting[:n]; {
+	case len(q.waiting) == 0:
+		if q.inFlight == 0 {
+			delete(shard.keys, string(key))
+		}
+		return
+	case n > 1 && q.inFlight >= batchWidth:
+		return // more will come
+	case n > 1:
+		go newBatch(first, key).run()
+	default:
+		first = q.waiting[:1]
+		first[0].goes = true
+		first[0].turn <- struct{}{}
+		n = 1
+	}
+	q.inFlight++
+	q.waiting = slices.Delete(q.waiting, 0, n)
 }
 
 // contended reports whether several calls of the key are in flight or wait.
@@ -130,5 +181,5 @@ func (qs *queues) contended(key []byte) bool {
 	shard := qs.lock(key)
 	defer shard.mu.Unlock()
 	q := shard.keys[string(key)]
-	return q != nil && q.calls > 1
+	return q != nil && q.inFlight+len(q.waiting) > 1
 }

@@ -157,6 +157,9 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 		if queued, denied, err = k.enter(ctx); err != nil {
 			return err
 		}
+		if k.answered {
+			return k.tell(ctx, v, m)
+		}
 	}
 	if k.charges && c.denied != nil {
 		mark := c.denied.mark()
@@ -167,6 +170,17 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 		}()
 	}
 	asking = true
+	err = k.askStore(ctx, m, denied)
+	asking = false
+	if err != nil {
+		return k.failed(ctx, err)
+	}
+	return k.tell(ctx, v, m)
+}
+
+// askStore asks the store, by one step or by ticket, unless the call is known as denied.
+func (k *call) askStore(ctx context.Context, m mode, denied bool) (err error) {
+	c := k.c
 	switch k.Grace = c.grace(k.Deadline); {
 	case denied:
 	case c.protocol.OneStep(&k.Call):
@@ -181,15 +195,11 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 			err = c.protocol.Rounds(ctx, &k.Call, false, found, tried)
 		}
 	}
-	asking = false
-	if err != nil {
-		return k.failed(ctx, err)
-	}
-	return k.answered(ctx, v, m)
+	return err
 }
 
-// answered makes v the answer of the store.
-func (k *call) answered(ctx context.Context, v *Verdict, m mode) error {
+// tell makes v the answer of the store.
+func (k *call) tell(ctx context.Context, v *Verdict, m mode) error {
 	if k.upTo > 0 && k.Allowed {
 		k.tookUpTo()
 	}
@@ -220,11 +230,12 @@ func (k *call) answered(ctx context.Context, v *Verdict, m mode) error {
 // Calls are pooled, and keep their buffers.
 type call struct {
 	ticket.Call
-	c       *Counter
-	asks    []Ask     // each key once; a buffer
-	keys    []callKey // of the asks, in their order, and then of their former ladders; keys[i] is Keys[i]
-	charges bool      // some keys are charged
-	upTo    int64     // the hits of a call that takes up to so many, each of Times one hit; otherwise 0
+	c        *Counter
+	asks     []Ask     // each key once; a buffer
+	keys     []callKey // of the asks, in their order, and then of their former ladders; keys[i] is Keys[i]
+	charges  bool      // some keys are charged
+	answered bool      // together with other calls
+	upTo     int64     // the hits of a call that takes up to so many, each of Times one hit; otherwise 0
 
 	receipts atomic.Pointer[receipts]
 	used     uint64 // receipts that are given out
@@ -260,7 +271,7 @@ func (k *call) resolve(asks []Ask, m mode) (never bool, err error) {
 	var mixed bool
 	k.asks, mixed = merge(k.asks[:0], asks, k.Charge)
 	k.Allowed, k.RetryWithin, k.Late, k.charges = false, 0, false, false
-	k.Times, k.Taken, k.upTo = 1, 0, 0
+	k.Times, k.Taken, k.upTo, k.answered = 1, 0, 0, false
 	if err := k.askUpTo(m); err != nil {
 		return false, err
 	}
@@ -378,12 +389,16 @@ func (k *call) enter(ctx context.Context) (queued []int, denied bool, err error)
 	}
 	order, waited := k.Order(), false
 	for i, d := range order {
-		w, err := c.queues.enter(ctx, k.Keys[d].Key, k.Deadline)
+		w, err := c.queues.enter(ctx, k, k.Keys[d].Key)
 		if err != nil {
 			k.leave(order[:i])
 			return nil, false, callError(ctx, k.asks[k.keys[d].ask].Key.Event, err)
 		}
-		waited = waited || w
+		if waited = waited || w != nil; w != nil && w.answer != nil {
+			c.waited.Add(1)
+			k.answered = true
+			return nil, false, k.answeredBy(ctx, w)
+		}
 	}
 	if waited {
 		c.waited.Add(1)

@@ -9,6 +9,10 @@ import (
 
 // askUpTo makes a call with [Ask.UpTo] a call for one hit, as often as there is room.
 func (k *call) askUpTo(m mode) error {
+	if k.asks[0].together > 0 {
+		k.Times = k.asks[0].together
+		return nil
+	}
 	first := slices.IndexFunc(k.asks, func(a Ask) bool { return a.UpTo && a.N > 0 })
 	if first < 0 || m == charging || k.asks[first].N > MaxCount {
 		return nil // check refuses n

@@ -79,7 +79,7 @@ var bites = map[string][]string{
 	"a window closed at now":                                       {"a window is open to the right", "scripts"},
 	"looks first and adds later":                                   {"racing steps", "40 racers for 7 places"},
 	"a step for several times is made once":                        {"a step is made several times"},
-	"a step is made as often as asked":                             {"a step is made several times", "racing calls up to n"},
+	"a step is made as often as asked":                             {"a step is made several times", "racing calls up to n", "calls of a key go together"},
 	"a step tells the times that were asked":                       {"a step is made several times", "keys of one call differ"},
 	"all keys have the n of the first":                             {"steps against a model", "keys of one call differ"},
 	"all keys have the ladder of the first":                        {"steps against a model"},

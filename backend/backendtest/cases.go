@@ -80,6 +80,8 @@ var checks = []check{
 	// Take.
 	{"a step is made several times", severalTimes, takes,
 		"Times: N of each key is added as often as all keys have room, up to Times, and Taken says how often"},
+	{"calls of a key go together", goTogether, instead,
+		"equal calls that wait for one another take their places, each once, and give them back, each once"},
 	{"racing calls up to n", racingUpTo, instead,
 		"calls that take as many hits as have room take Max together, and never more"},
 	{"a step is all or nothing", allOrNothing, takes,

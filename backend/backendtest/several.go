@@ -106,3 +106,25 @@ func racingUpTo(s *subject) {
 		}
 	}
 }
+
+// goTogether has more callers of a key than go to a store at once.
+func goTogether(s *subject) {
+	const callers, places = 64, 49
+	c := s.counter("together", counter.Config{Settle: enough, Patience: enough})
+	for round := range 20 / s.thrift {
+		key := counter.Key{Event: "hot", Feature: fmt.Sprint(round)}
+		limits := counter.Limits{{Max: places, Per: time.Hour}}
+		verdicts := make([]counter.Verdict, callers)
+		together(callers, func(i int) { verdicts[i] = value(c.Take(context.Background(), key, 1, limits)) })
+		admitted := slices.DeleteFunc(verdicts, func(v counter.Verdict) bool { return !v.Allowed })
+		if n := value(c.Count(context.Background(), key, time.Hour)); len(admitted) != places || n.High != places {
+			failf("%d callers, %d of %d admitted, %+v counted", callers, len(admitted), places, n)
+		}
+		for i := range admitted[:places/2] {
+			must(c.Refund(context.Background(), &admitted[i]))
+		}
+		if n := value(c.Count(context.Background(), key, time.Hour)); n.High != places-places/2 {
+			failf("%+v counted after %d refunds of %d", n, places/2, places)
+		}
+	}
+}
