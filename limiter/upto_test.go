@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -88,13 +89,19 @@ func TestAllowUpToWithoutTheStore(t *testing.T) {
 
 // Hits that wait to be carried leave the rest of a limit to a batch.
 func TestAllowUpToNextToPendingHits(t *testing.T) {
-	s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "10/h"))}})
-	home := ip("192.0.2.1")
-	s.store.broken.Store(true)
-	require.EqualValues(t, 4, allowUpTo(t, s.lim, 4, home).N())
-	s.store.broken.Store(false)
-	v := allowUpTo(t, s.lim, 90, home)
-	require.EqualValues(t, 6, v.N(), v.Outcome())
-	require.NoError(t, s.lim.Close(ctx))
-	require.EqualValues(t, 10, counted(t, s.c, "ip:192.0.2.1"))
+	synctest.Test(t, func(t *testing.T) {
+		store := &stuckStore{flakyStore: flakyStore{Store: memory.New(memory.Config{})}}
+		c := newCounter(t, struct{ backend.Atomic }{store}, counter.Config{})
+		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "10/h"))}, Local: localCounter(t)})
+		home := ip("192.0.2.1")
+		store.broken.Store(true)
+		store.stuck = true
+		require.EqualValues(t, 4, allowUpTo(t, lim, 4, home).N())
+		store.broken.Store(false)
+		v := allowUpTo(t, lim, 90, home)
+		require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
+		require.EqualValues(t, 6, v.N())
+		require.Equal(t, []int64{6, 4}, []int64{counted(t, c, "ip:192.0.2.1"), lim.Stats().Pending})
+		require.ErrorContains(t, lim.Close(over), "limiter: Close: 4 hits")
+	})
 }
