@@ -42,7 +42,9 @@ var parts = []struct{ pkg, test string }{
 	{"redis", "TestWindowsOnRedis"},
 	{"memcache", "TestWindowsOnMemcached"},
 	{"redis", "TestManyCallersOnRedis"},
+	{"redis", "TestOneKeyOnRedis"},
 	{"memcache", "TestManyCallersOnMemcached"},
+	{"memcache", "TestOneKeyOnMemcached"},
 	{"replay", "TestReplay"},
 }
 
