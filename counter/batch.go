@@ -98,7 +98,11 @@ func (b *batch) run() {
 		err = b.c.protocol.Relabel(&k.Call)
 	}
 	if err == nil {
-		err = k.askStore(b.ctx, taking, b.c.denied.Recall(&k.Call))
+		var decided bool
+		if decided, err = k.askStore(b.ctx, taking, b.c.denied.Recall(&k.Call)); !decided {
+			found, failure := b.c.protocol.Try(b.ctx, &k.Call)
+			err = k.tried(b.ctx, found, failure)
+		}
 	}
 	a.now, a.windows, a.allowed, a.within, a.err = k.Now, slices.Clone(k.Keys[0].Windows), k.Allowed, k.RetryWithin, err
 	if err == nil && k.Allowed {
@@ -107,34 +111,40 @@ func (b *batch) run() {
 	b.c.calls.Put(k)
 }
 
-// give gives the members their answers. Those for whom nothing was left wait again.
+// give gives the members their answers. Those for whom nothing was left wait again. What
+// was taken for members that have left is given back before: the goroutine of a batch
+// does not outlive its calls.
 func (b *batch) give(a *answer) {
 	shard := b.c.queues.lock(b.key)
-	q, left := shard.keys[string(b.key)], a.taken
+	left := a.taken
+	for more := left - int64(len(b.members)); more > 0; more = left - int64(len(b.members)) {
+		shard.mu.Unlock()
+		b.giveBack(a, more)
+		left -= more
+		shard.mu.Lock()
+	}
+	q, admitted := shard.keys[string(b.key)], int64(0)
 	var again []*waiter
 	for _, w := range b.members {
 		w.batch = nil
-		switch {
-		case a.taken == 0:
-		case left == 0:
+		if a.taken > 0 && admitted == left {
 			again = append(again, w)
 			continue
-		default:
-			w.before = b.ask.N * (a.taken - left)
-			left--
 		}
-		w.answer = a
+		w.before, w.answer = b.ask.N*admitted, a
+		admitted++
 		w.turn <- struct{}{}
 	}
 	q.waiting = slices.Insert(q.waiting, 0, again...)
 	shard.mu.Unlock()
-	if left == 0 {
-		return
-	}
+}
+
+// giveBack gives n back some times. Without an answer hits stay that no one has, as
+// after any undo that fails.
+func (b *batch) giveBack(a *answer, times int64) {
 	ctx := context.WithoutCancel(b.ctx)
 	if r, err := b.c.begin(ctx, b.ask.Key); err == nil {
-		// Without an answer hits stay that no one has, as after any undo that fails.
-		_ = b.c.giveBack(ctx, &Ask{Key: b.ask.Key, N: b.ask.N * left}, r, a.now.UnixNano())
+		_ = b.c.giveBack(ctx, &Ask{Key: b.ask.Key, N: b.ask.N * times}, r, a.now.UnixNano())
 	}
 }
 

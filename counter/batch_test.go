@@ -118,7 +118,6 @@ func TestLeavingABatch(t *testing.T) {
 			store.fails.Store(round == 2)
 			store.panics.Store(round == 3)
 			all.Wait()
-			time.Sleep(time.Second)
 			store.fails.Store(false)
 			store.panics.Store(false)
 			gone := map[bool]int64{true: 32, false: 16}[round == 1]

@@ -170,7 +170,11 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 		}()
 	}
 	asking = true
-	err = k.askStore(ctx, m, denied)
+	decided, err := k.askStore(ctx, m, denied)
+	if !decided {
+		found, failure := c.protocol.Try(ctx, &k.Call)
+		err = k.tried(ctx, found, failure)
+	}
 	asking = false
 	if err != nil {
 		return k.failed(ctx, err)
@@ -178,8 +182,10 @@ func (c *Counter) answer(ctx context.Context, v *Verdict, asks []Ask, m mode, la
 	return k.tell(ctx, v, m)
 }
 
-// askStore asks the store, by one step or by ticket, unless the call is known as denied.
-func (k *call) askStore(ctx context.Context, m mode, denied bool) (err error) {
+// askStore asks the store, by one step or by reading first, unless the call is known as
+// denied. A call that is not decided then goes by ticket, by Try and then tried: the way
+// from a Take to the wire has eight functions of its own.
+func (k *call) askStore(ctx context.Context, m mode, denied bool) (decided bool, err error) {
 	c := k.c
 	switch k.Grace = c.grace(k.Deadline); {
 	case denied:
@@ -190,12 +196,17 @@ func (k *call) askStore(ctx context.Context, m mode, denied bool) (err error) {
 	case m == peeking || c.denied.readFirst(&k.Call):
 		err = c.protocol.Rounds(ctx, &k.Call, true, ticket.Finding{}, nil)
 	default:
-		found, tried := c.protocol.Try(ctx, &k.Call)
-		if k.Allowed = found.Allowed; !k.Allowed {
-			err = c.protocol.Rounds(ctx, &k.Call, false, found, tried)
-		}
+		return false, nil
 	}
-	return err
+	return true, err
+}
+
+// tried goes on after the first try by ticket, with what it has found.
+func (k *call) tried(ctx context.Context, found ticket.Finding, err error) error {
+	if k.Allowed = found.Allowed; k.Allowed {
+		return nil
+	}
+	return k.c.protocol.Rounds(ctx, &k.Call, false, found, err)
 }
 
 // tell makes v the answer of the store.
