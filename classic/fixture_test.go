@@ -162,7 +162,7 @@ func held(t testing.TB, l classic.Measured, key counter.Key) int64 {
 	return n
 }
 
-// since is what a limiter has cost since a former cost.
+// since returns the cost of a limiter since a former cost.
 func since(l classic.Measured, before classic.Cost) classic.Cost {
 	c := l.Cost()
 	return classic.Cost{Calls: c.Calls - before.Calls, Trips: c.Trips - before.Trips, Reads: c.Reads - before.Reads, Writes: c.Writes - before.Writes}

@@ -132,3 +132,20 @@ func TestLeavingABatch(t *testing.T) {
 		}
 	})
 }
+
+// Calls that go alone are eight at a time again, once those before them went together.
+func TestAloneAfterABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCounter(t, &slowStep{Atomic: memory.New(memory.Config{})}, counter.Config{})
+		began := time.Now()
+		var all sync.WaitGroup
+		for i := range 48 {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * time.Microsecond)
+				take(t, c, signup, int64(1+max(0, i-23)), limits("1000/h")) // from the 24th on each has its own n
+			})
+		}
+		all.Wait()
+		require.Less(t, time.Since(began), 60*time.Millisecond)
+	})
+}

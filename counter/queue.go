@@ -145,35 +145,31 @@ func (qs *queues) enter(ctx context.Context, k *call, key []byte) (w *waiter, er
 	return w, err
 }
 
-// leave ends a call of the key, and admits the next, with the waiting calls that go with
-// it.
+// leave ends a call of the key, and admits those that wait and have room, equal calls
+// together.
 func (qs *queues) leave(key []byte) {
 	shard := qs.lock(key)
 	defer shard.mu.Unlock()
 	q := shard.keys[string(key)]
-	q.inFlight--
-	n := 0
-	for n < len(q.waiting) && q.waiting[0].goesWith(q.waiting[n].call) {
-		n++
-	}
-	switch first := q.waiting[:n]; {
-	case len(q.waiting) == 0:
-		if q.inFlight == 0 {
-			delete(shard.keys, string(key))
+	for q.inFlight--; len(q.waiting) > 0; q.inFlight++ {
+		n := 1
+		for n < len(q.waiting) && q.waiting[0].goesWith(q.waiting[n].call) {
+			n++
 		}
-		return
-	case n > 1 && q.inFlight >= batchWidth:
-		return // more will come
-	case n > 1:
-		go newBatch(first, key).run()
-	default:
-		first = q.waiting[:1]
-		first[0].goes = true
-		first[0].turn <- struct{}{}
-		n = 1
+		switch first := q.waiting[0]; {
+		case q.inFlight >= queueWidth, n > 1 && q.inFlight >= batchWidth: // of equal calls more will come
+			return
+		case n > 1:
+			go newBatch(q.waiting[:n], key).run()
+		default:
+			first.goes = true
+			first.turn <- struct{}{}
+		}
+		q.waiting = slices.Delete(q.waiting, 0, n)
 	}
-	q.inFlight++
-	q.waiting = slices.Delete(q.waiting, 0, n)
+	if q.inFlight == 0 {
+		delete(shard.keys, string(key))
+	}
 }
 
 // contended reports whether several calls of the key are in flight or wait.

@@ -102,7 +102,7 @@ func (l *Limiter) AllowOpen(ctx context.Context, event string, n int64, features
 	return v, err
 }
 
-// manner is what is particular about a call that takes hits.
+// manner holds the options of a call that takes hits.
 type manner uint8
 
 const (

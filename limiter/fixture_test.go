@@ -267,13 +267,13 @@ func farCounter(t testing.TB, s backend.Store) *counter.Counter {
 	return newCounter(t, s, counter.Config{Patience: time.Minute})
 }
 
-// stored is what a store has.
+// stored returns the contents of a store.
 type stored struct {
 	lives func() map[string]time.Duration // the times to live of all that is stored, by name
 	holds func(text string) bool          // whether the text is in a name
 }
 
-// storedAs is what is stored under names.
+// storedAs returns the values stored under names.
 func storedAs(lives func() map[string]time.Duration) stored {
 	return stored{lives, func(text string) bool {
 		return strings.Contains(strings.Join(slices.Collect(maps.Keys(lives())), "\n"), text)

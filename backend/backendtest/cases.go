@@ -10,7 +10,7 @@ type check struct {
 	rule string // in the words of the contract
 }
 
-// kind is what a case needs and where it runs.
+// kind is a set of properties of a case, by which the suite chooses its runs.
 type kind uint8
 
 const (

@@ -243,7 +243,7 @@ func cpu(stats map[string]float64) float64 {
 	return (stats["rusage_user"] + stats["rusage_system"]) * 1e6
 }
 
-// meter is what one call took, in us, and what it asked of the server, of the rounds.
+// meter holds the time of one call in us, and its requests to the server, by round.
 type meter struct{ wall, client, server, additions, items measure.Series }
 
 // measure measures a round of calls.

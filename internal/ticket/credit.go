@@ -7,8 +7,9 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Credit takes back the newest n hits of a key in the window w, or as many as there are, from all buckets that hold them. It finds them from the coarsest tier down, a
-// trip for each tier; hits whose finer buckets are gone are taken from the coarser alone.
+// Credit gives back the newest n hits of a key in the window w, or as many as there are,
+// from all buckets that hold them. It finds them from the coarsest tier down, a trip for
+// each tier; hits whose finer buckets are gone are taken from the coarser alone.
 // r has the key, the label and the deadline.
 //
 // Whatever other calls do at the same time, no bucket loses more than its part of n, and

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Run is when a program ran, and of which versions.
+// Run describes a run of a program: its time and the versions.
 type Run struct {
 	Began    time.Time
 	Took     time.Duration
