@@ -13,8 +13,8 @@ servers: ## install the programs that the tests start where they are missing, se
 
 # Nested modules are no part of ./..., and a pattern that matches less than it did
 # says nothing: so many packages there are in all modules with tests.
-MODULES = . bench cmd/demo/browser examples/frameworks metrics/prometheus rules/schematest
-PACKAGES = 83
+MODULES = . bench cmd/demo/browser examples/frameworks metrics/prometheus rules/schematest service
+PACKAGES = 84
 
 # Many tests wait, for servers and for clocks: four packages of the root module and
 # one of another module at a time keep two processors busy, and four tests of a package.
@@ -41,7 +41,7 @@ check: servers bin/staticcheck bin/unparam ## gofmt, vet, staticcheck, unparam, 
 	set -e; for module in $(MODULES); do (cd $$module && $(GO) vet ./... && $(CURDIR)/bin/staticcheck ./... && $(CURDIR)/bin/unparam ./...); done
 	ABACUS_TESTS=long $(MAKE) test
 	$(TEST) -race -shuffle=on -vet=off -p $(AT_ONCE) -timeout 30m $(FIRST) ./...
-	set -e; for module in examples/frameworks metrics/prometheus; do (cd $$module && $(GO) test -race -shuffle=on -vet=off ./...); done
+	set -e; for module in examples/frameworks metrics/prometheus service; do (cd $$module && $(GO) test -race -shuffle=on -vet=off ./...); done
 
 soak: servers ## the page of demo serve at full speed, for FOR: neither the page nor the server grows
 	cd cmd/demo/browser && $(GO) test -count=1 -v -run TestSoak -timeout 0 . -soak $(FOR)
