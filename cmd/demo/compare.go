@@ -3,7 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"io"
+	"os"
+	"strconv"
 	"time"
+
+	"golang.org/x/term"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare/page"
@@ -96,11 +101,25 @@ func (c *compareCmd) Run(e *cli.Env) (err error) {
 			return err
 		}
 	}
-	err = e.Print(c.JSON, compared{reports}, func() []byte { return renderComparison(reports, c.Store.Kind, tableWidth(e.Stdout)) })
+	err = e.Print(c.JSON, compared{reports}, func() []byte { return page.Text(reports, width(e.Stdout)) })
 	for _, r := range reports {
 		err = cmp.Or(err, r.Broken())
 	}
 	return err
+}
+
+// width is the number of columns of standard output: $COLUMNS, or the width of the
+// terminal.
+func width(to io.Writer) int {
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if file, is := to.(*os.File); is {
+		if n, _, err := term.GetSize(int(file.Fd())); err == nil && n > 0 {
+			return n
+		}
+	}
+	return page.WideColumns
 }
 
 func (c *compareCmd) log(ctx context.Context, in *input, bar *cli.Progress) (*compare.Log, error) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/cmd/internal/text"
@@ -63,7 +64,7 @@ func renderHead(b *bytes.Buffer, r *replay.Report, skew time.Duration) {
 		line("", "no events")
 	}
 	if r.WholeSeconds {
-		for _, part := range text.Wrap(wholeSeconds, cli.Columns-14) {
+		for _, part := range text.Wrap(eventlog.WholeSeconds, cli.Columns-14) {
 			line("", "%s", part)
 		}
 	}

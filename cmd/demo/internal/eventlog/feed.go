@@ -22,6 +22,9 @@ type Seen struct {
 	Others   int64  `json:"other_requests,omitempty"` // lines left out: requests of no pattern
 }
 
+// WholeSeconds tells about a log whose stamps are all whole seconds.
+const WholeSeconds = "all stamps are whole seconds: no window cuts a bucket of a second, so nothing is proved about such buckets"
+
 // Notes are lines for people about what was skipped and left out.
 func (s Seen) Notes() (lines []string) {
 	if s.BadLines > 0 {

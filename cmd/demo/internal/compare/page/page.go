@@ -1,6 +1,6 @@
-// Package page writes reports of a comparison as a single HTML page that needs no
-// network and no other file. The charts are drawn in the page by uPlot; the
-// sentences and the tables need no script.
+// Package page shows reports of a comparison: as text for a terminal, and as a single
+// HTML page that needs no network and no other file. The charts are drawn in the page by
+// uPlot; the sentences and the tables need no script.
 package page
 
 import (
@@ -13,6 +13,7 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/cmd/internal/text"
@@ -35,7 +36,14 @@ var (
 	// hash, and content from elsewhere is not allowed.
 	policy = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " + hash(style) + "; script-src " + hash(script)
 
-	pageTemplate = template.Must(template.New("page").Parse(pageHTML))
+	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+		"name": name, "clean": text.Clean, "commas": words.Commas, "number": text.Number, "percent": text.Percent, "list": text.List,
+		"instant": text.Instant, "plural": words.Plural, "int": func(n int) int64 { return int64(n) }, "shade": shade,
+		"args":   func(all ...string) []string { return all },
+		"next":   func(i int) int { return i + 1 },
+		"ratio":  func(n, max int64) string { return text.Number(float64(n)/float64(max), 2) + " × the limit" },
+		"minute": func(hour time.Time, m int) time.Time { return hour.UTC().Add(time.Duration(m) * time.Minute) },
+	}).Parse(pageHTML))
 )
 
 func hash(content string) string {
@@ -43,106 +51,85 @@ func hash(content string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// page is the data of the template.
-type page struct {
-	Policy   string
-	Style    template.CSS
-	Script   template.JS
-	Title    string
-	Sections []section
-}
-
-// section is the data of a report.
+// section is the data of a report for the template.
 type section struct {
-	ID           string
-	Limit        string
-	Facts        []fact
-	Findings     []string
-	Table        table
-	Curve        string
-	Panels       []panel
-	Worst, Wrong captioned
-	Heat         heat
-	Charts       charts
+	*compare.Report
+	ID, Log, FirstBad, Span     string // without the folder of the log, which may tell who made the page
+	Columns                     []measure
+	Rows                        [][]cell
+	Found                       findings
+	Panels                      []panel
+	Top                         panel // the panel with the fullest window drawn
+	Below                       int   // panels at or below the limit
+	Heated, Minutes, Busy, Most int64 // of the heat: hits, minutes, minutes with hits, hits of the busiest minute
+	Busiest                     time.Time
+	Charts                      charts
 }
 
-type fact struct{ Name, Value string }
-
-// nameLength and keyLength bound the shown characters of a name and of a key.
-const (
-	nameLength = 60
-	keyLength  = 120
-)
-
-func name(a *compare.Algorithm) string { return text.Clean(a.Name, nameLength) }
+// name is a name fit for display.
+func name(s string) string { return text.Clean(s, 60) }
 
 // Write writes a page with a section for each report of a comparison, in order.
 // Names and keys in the reports may come from an attacker: both are shown as text,
 // shortened where the text is long. After an error in the making of the page
 // nothing is written.
 func Write(w io.Writer, reports []*compare.Report) error {
-	p := page{Policy: policy, Style: template.CSS(style), Script: template.JS(script), Title: title(reports)}
+	var sections []section
+	var limits []string
 	for i, r := range reports {
-		p.Sections = append(p.Sections, newSection(i, r))
+		s := section{Report: r, ID: fmt.Sprintf("r%d", i+1), Found: find(r), Span: text.Roughly(r.To.Sub(r.From))}
+		folder, log := filepath.Split(r.Log)
+		s.Log, s.FirstBad = log, strings.Replace(r.FirstBad, folder, "", 1)
+		s.Columns, s.Rows = table(r)
+		s.drawCurves()
+		s.drawCosts()
+		s.drawHeat()
+		sections, limits = append(sections, s), append(limits, r.Limit)
 	}
 	var b bytes.Buffer
-	if err := pageTemplate.Execute(&b, p); err != nil {
+	err := pageTemplate.Execute(&b, map[string]any{
+		"Policy": policy, "Style": template.CSS(style), "Script": template.JS(script), "Sections": sections, "Limits": strings.Join(limits, ", "),
+	})
+	if err != nil {
 		return fmt.Errorf("page: %w", err)
 	}
-	_, err := w.Write(b.Bytes())
+	_, err = w.Write(b.Bytes())
 	return err
 }
 
-func title(reports []*compare.Report) string {
-	var limits []string
-	for _, r := range reports {
-		limits = append(limits, r.Limit)
-	}
-	_, log := filepath.Split(reports[0].Log)
-	return "Rate limiters compared: " + text.Clean(strings.Join(limits, ", "), 4*nameLength) + " on " + text.Clean(log, nameLength)
+// findings sum up the table.
+type findings struct {
+	Kept, Right                     []string // the algorithms without an overfull window, and without a wrong decision
+	Fullest, Wrongest, Small, Large *compare.Algorithm
 }
 
-func newSection(i int, r *compare.Report) section {
-	s := section{
-		ID:       fmt.Sprintf("r%d", i+1),
-		Limit:    text.Clean(r.Limit, nameLength),
-		Facts:    facts(r),
-		Findings: findings(r),
-		Table:    newTable(r),
-		Heat:     newHeat(r),
-	}
-	s.Curve, s.Panels = newCurves(r, &s.Charts)
-	s.Worst = newWorst(r, &s.Charts)
-	s.Wrong = newWrong(r, &s.Charts)
-	return s
-}
+func wrong(a *compare.Algorithm) int64 { return a.WronglyAdmitted + a.WronglyDenied }
 
-// facts describe the log and the conditions.
-func facts(r *compare.Report) []fact {
-	folder, log := filepath.Split(r.Log) // the folder may tell who made the page, and is not shown
-	all := []fact{
-		{"Log", text.Clean(log, 600)},
-		{"Limit", text.Clean(r.Limit, nameLength)},
-		{"Events", words.Commas(r.Events)},
-		{"Keys", words.Commas(int64(r.Keys))},
-		{"From", text.Instant(r.From)},
-		{"To", text.Instant(r.To)},
-		{"Span", text.Roughly(r.To.Sub(r.From))},
-		{"Store", text.Clean(r.Store, nameLength)},
-	}
-	for _, f := range []fact{{"Skew", r.Skew}, {"Stamps run back by", r.RunsBack}} {
-		if f.Value != "0s" {
-			all = append(all, fact{f.Name, text.Clean(f.Value, nameLength)})
+func find(r *compare.Report) (f findings) {
+	f.Fullest, f.Wrongest = &r.Algorithms[0], &r.Algorithms[0]
+	for i := range r.Algorithms {
+		a := &r.Algorithms[i]
+		if a.WorstWindow <= 1 {
+			f.Kept = append(f.Kept, name(a.Name))
+		}
+		if wrong(a) == 0 {
+			f.Right = append(f.Right, name(a.Name))
+		}
+		if a.WorstWindow > f.Fullest.WorstWindow {
+			f.Fullest = a
+		}
+		if wrong(a) > wrong(f.Wrongest) {
+			f.Wrongest = a
+		}
+		if a.BytesPerKey > 0 && (f.Small == nil || a.BytesPerKey < f.Small.BytesPerKey) {
+			f.Small = a
+		}
+		if a.BytesPerKey > 0 && (f.Large == nil || a.BytesPerKey > f.Large.BytesPerKey) {
+			f.Large = a
 		}
 	}
-	if r.WholeSeconds {
-		all = append(all, fact{"Stamps", "whole seconds, which prove nothing about buckets of a second"})
-	}
-	if r.Others > 0 {
-		all = append(all, fact{"Other requests, left out", words.Commas(r.Others)})
-	}
-	if r.BadLines > 0 {
-		all = append(all, fact{"Bad lines, skipped", words.Commas(r.BadLines) + "; the first: " + text.Clean(strings.Replace(r.FirstBad, folder, "", 1), nameLength)})
-	}
-	return all
+	return f
 }
+
+// Wrong is the most wrong decisions of an algorithm.
+func (f findings) Wrong() int64 { return wrong(f.Wrongest) }

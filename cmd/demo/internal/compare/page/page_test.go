@@ -82,7 +82,7 @@ func TestEveryMeasureIsInTheTable(t *testing.T) {
 	r.Algorithms[3] = compare.Algorithm{
 		Name: "sliding counter", Source: "classic", Worst: "2N-1", Admitted: 12_345, Relative: 0.8765, WorstWindow: 1.2345,
 		Delayed: 9, MeanDelay: 6.01, LongestDelay: 6_002,
-		WronglyAdmitted: 2_001, WronglyDenied: 2_002, Differently: 2_003, BytesPerKey: 3_001.2, BytesWorstKey: 3_002,
+		WronglyAdmitted: 2_001, WronglyDenied: 2_002, Differently: 2_003, BytesPerKey: 3_001.2, BytesWorstKey: 3_002, BytesMeasured: "estimate", Counted: "states",
 		ReadsPerEvent: 4.01, WritesPerEvent: 4.02, TripsPerEvent: 4.03, NanosPerEvent: 51.4,
 	}
 	all := parsed(t, written(t, r))
@@ -95,8 +95,8 @@ func TestEveryMeasureIsInTheTable(t *testing.T) {
 		cells = append(cells, words(n))
 	}
 	require.Equal(t, []string{
-		"4 sliding counter classic", "12,345 0.876 × exact", "1.23", "2N-1", "6.0", "6,002.0",
-		"2,001 4.31 %", "2,002 4.32 %", "2,003 4.32 %", "3,001 worst", "3,002", "4.01", "4.02 worst", "4.03 worst", "51 best",
+		"4 sliding counter classic", "2N-1", "1.23", "87.6 % 12,345", "2,001 4.31 %", "2,002 4.32 %", "2,003 4.32 %", "6.0s", "1.7h",
+		"3,001 estimate worst", "3,002", "4.01 states", "4.02 worst", "4.03 worst", "51 best",
 	}, cells)
 	for _, th := range named(all, "th") {
 		require.Contains(t, []string{"row", "col", "colgroup"}, attr(th, "scope"), words(th))
@@ -255,11 +255,33 @@ func TestHeat(t *testing.T) {
 	}
 	require.Equal(t, []string{"2 Mar 19", "20", "3 Mar 00"}, []string{
 		words(rows[0].FirstChild), words(rows[1].FirstChild), words(rows[5].FirstChild)})
-	shades := func(all []*html.Node) string {
-		return words(slices.DeleteFunc(named(all, "ul"), func(n *html.Node) bool { return attr(n, "class") != "shades" })[0])
+}
+
+// TestFindings: the table is summed up in sentences.
+func TestFindings(t *testing.T) {
+	r := sample(t, 0)
+	r.Events, r.Algorithms = 1000, []compare.Algorithm{
+		{Name: "log", WorstWindow: 1, BytesPerKey: 2000},
+		{Name: "fixed", WorstWindow: 1.98, WronglyAdmitted: 20, WronglyDenied: 1, BytesPerKey: 56},
+		{Name: "bucket", WorstWindow: 1.5, WronglyAdmitted: 20, BytesPerKey: 60},
+		{Name: "none", BytesPerKey: 0, WronglyDenied: 2}, {Name: "tiers", WorstWindow: 1.1, BytesPerKey: 900, WronglyDenied: 2},
 	}
-	require.Equal(t, "01–34–1011–3536–115116–377378–1,234", shades(all))
-	require.Equal(t, "01", shades(parsed(t, written(t, edges(t)["one event"]))))
+	r.Curve.Counts = r.Curve.Counts[:5]
+	found := func() (all []string) {
+		for _, li := range named(parsed(t, written(t, r)), "li") {
+			if attr(li.Parent, "class") == "findings" {
+				all = append(all, words(li))
+			}
+		}
+		return all
+	}
+	require.Equal(t, []string{
+		"The most that an algorithm let into a true window is 1.98 times the limit, by fixed. The limit was kept by log and none.",
+		"The most wrong decisions: 21 of 1,000 events (2.10 %), by fixed. None by log.",
+		"A key takes 56 bytes with fixed, and 2,000 with log.",
+	}, found())
+	r.Algorithms, r.Curve.Counts = r.Algorithms[:1], r.Curve.Counts[:1]
+	require.Equal(t, []string{"No algorithm let more than the limit into any true window of this log.", "No decision was wrong."}, found())
 }
 
 // TestNoFolder: a page may be passed on, and does not tell where the log was

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -32,67 +33,41 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-func TestFindings(t *testing.T) {
-	r := &compare.Report{Events: 1000, Algorithms: []compare.Algorithm{
-		{Name: "log", WorstWindow: 1, BytesPerKey: 2000},
-		{Name: "fixed", WorstWindow: 1.98, WronglyAdmitted: 20, WronglyDenied: 1, BytesPerKey: 56},
-		{Name: "bucket", WorstWindow: 1.5, WronglyAdmitted: 20, BytesPerKey: 60},
-		{Name: "none", BytesPerKey: 0, WronglyDenied: 2}, {Name: "tiers", WorstWindow: 1.1, BytesPerKey: 900, WronglyDenied: 2},
-	}}
-	require.Equal(t, []string{
-		"3 of 5 algorithms let more than the limit into a true window; the most is 1.98 times the limit, by fixed. The limit was kept by log and none.",
-		"The most wrong decisions: 21 of 1,000 events (2.10 %), by fixed. None by log.",
-		"A key takes 56 bytes with fixed, and 2,000 with log.",
-	}, findings(r))
-	r.Algorithms = r.Algorithms[:1]
-	require.Equal(t, []string{"No algorithm let more than the limit into any true window of this log.", "No decision was wrong."}, findings(r))
-}
-
 // TestWhatIsBest: the exact log gets no mark for equality with the reference, and
 // a window below the limit is as good as a full window.
 func TestWhatIsBest(t *testing.T) {
-	table := newTable(&compare.Report{Reference: "log", Events: 9, Algorithms: []compare.Algorithm{
+	columns, rows := table(&compare.Report{Reference: "log", Events: 9, Algorithms: []compare.Algorithm{
 		{Name: "log", Relative: 1, WorstWindow: 1},
 		{Name: "fixed", Relative: 1.3, WorstWindow: 1.9, Differently: 5},
 		{Name: "tiers", Relative: 0.9, WorstWindow: 0.5, Differently: 1},
 	}})
-	var all []column
-	for _, group := range table.Groups {
-		all = append(all, group.Columns...)
-	}
 	for head, want := range map[string][]string{
 		"Admitted":             {"", "worst", "best"},
 		"Fullest window":       {"", "worst", ""},
 		"Unlike the exact log": {"", "worst", "best"},
 	} {
-		i := slices.IndexFunc(all, func(c column) bool { return c.Head == head })
+		i := slices.IndexFunc(columns, func(m measure) bool { return m.Head == head })
 		for j, mark := range want {
-			require.Equal(t, mark, table.Rows[j].Cells[i].Mark, "%s of %s", head, table.Rows[j].Name)
+			require.Equal(t, mark, rows[j][i].Mark, "%s of row %d", head, j)
 		}
 	}
 }
 
-// TestNotes: how things were measured is told once for all, by source, or by
-// name, whichever is shortest.
-func TestNotes(t *testing.T) {
-	r := &compare.Report{Sample: 1, Algorithms: []compare.Algorithm{
-		{Name: "log", Source: "classic", BytesMeasured: "MEMORY USAGE", Counted: "commands"},
-		{Name: "fixed", Source: "classic", BytesMeasured: "MEMORY USAGE", Counted: "commands"},
-		{Name: "default", Source: "abacus", BytesMeasured: "MEMORY USAGE", Counted: "buckets"},
-	}, LeftOut: []compare.LeftOut{{Name: "abacus 1m:1h", Why: "its tiers are kept too briefly"}}}
-	left := fact{"Left out", "abacus 1m:1h, its tiers are kept too briefly."}
-	require.Equal(t, []fact{
-		{"Memory", "MEMORY USAGE; the mean is that of 1 key, each right after its last hit."},
-		{"Reads and writes, classic", "counted in commands."},
-		{"Reads and writes, abacus", "counted in buckets."},
-		left,
-	}, notes(r))
+func TestShade(t *testing.T) {
+	require.Equal(t, 1, shade(1, 1))
+	for _, most := range []int64{2, 4, 118, math.MaxInt64} {
+		require.Equal(t, []int{1, 6}, []int{shade(1, most), shade(most, most)}, most)
+	}
+	require.Equal(t, 3, shade(11, 118))
+}
 
-	r.Sample, r.Algorithms[1].Counted = 0, "buckets"
-	require.Equal(t, []fact{
-		{"Memory", "MEMORY USAGE."},
-		{"Reads and writes, log", "counted in commands."},
-		{"Reads and writes, fixed and default", "counted in buckets."},
-		left,
-	}, notes(r))
+func TestBest(t *testing.T) {
+	s := scatter{Dots: []dot{
+		{Name: "small", Bytes: 1, Wrong: 9}, {Name: "exact", Bytes: 9, Wrong: 0}, {Name: "between", Bytes: 4, Wrong: 4}, {Name: "twin", Bytes: 4, Wrong: 4},
+		{Name: "beaten", Bytes: 5, Wrong: 5}, {Name: "as small", Bytes: 1, Wrong: 10}, {Name: "as exact", Bytes: 10, Wrong: 0},
+	}}
+	require.Equal(t, []string{"small", "exact", "between", "twin"}, s.Best())
+	line := 4.0
+	s.Line = &line
+	require.Equal(t, []string{"small", "between", "twin"}, s.Best(), "an error below the line is no better than on it")
 }
