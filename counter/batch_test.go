@@ -78,6 +78,29 @@ func TestTogether(t *testing.T) {
 	})
 }
 
+// The callers of a crowd that come again go together again, in some two calls of the store
+// at a time, and not eight alone after each batch.
+func TestACrowdStaysTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowStep{Atomic: memory.New(memory.Config{})}
+		c := newCounter(t, store, counter.Config{})
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 64 {
+			all.Go(func() {
+				for range 20 {
+					require.True(t, take(t, c, signup, 1, limits("2000/h")).Allowed)
+				}
+			})
+		}
+		all.Wait()
+		trips := int64(time.Since(began) / (10 * time.Millisecond))
+		require.LessOrEqual(t, store.steps.Load(), 3*trips)
+		require.LessOrEqual(t, trips, int64(50))
+		requireCount(t, c, signup, time.Hour, 64*20)
+	})
+}
+
 // Who leaves a batch leaves no hits; errors and panics of the store reach all others.
 func TestLeavingABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,7 +3,7 @@ package counter
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"hash/maphash"
 	"slices"
 	"sync"
@@ -28,7 +28,7 @@ type queues struct {
 const (
 	queueShards = 64
 	queueWidth  = 8 // calls of a key in flight; a width of 1 would allow one trip after the other only
-	batchWidth  = 2 // of these, next to a batch: fewer and larger batches cost less
+	batchWidth  = 2 // of these, next to a batch and after it: fewer and larger batches cost less
 )
 
 type queueShard struct {
@@ -41,6 +41,7 @@ type queueShard struct {
 type queue struct {
 	inFlight int       // calls of the store; a batch is one
 	waiting  []*waiter // first come, first served
+	batched  bool      // a batch has gone: calls that can go together wait for the next
 }
 
 // waiter is a call that waits for its turn, or for the answer to its batch. Its fields are
@@ -56,7 +57,7 @@ type waiter struct {
 }
 
 // errQueueTimeout is the error of a call whose patience ended in the queue.
-var errQueueTimeout = fmt.Errorf("%d calls of the key were in flight, and none ended within the patience of this call", queueWidth)
+var errQueueTimeout = errors.New("as many calls of the key were in flight as may be, and none ended within the patience of this call")
 
 // crowd has the knowledge of this process of the calls of a key: the memory of a
 // ticket.Protocol.
@@ -98,7 +99,11 @@ func (qs *queues) enter(ctx context.Context, k *call, key []byte) (w *waiter, er
 		q = &queue{}
 		shard.keys[string(key)] = q
 	}
-	if q.inFlight < queueWidth && len(q.waiting) == 0 {
+	width := queueWidth
+	if q.batched && k.joins() {
+		width = batchWidth
+	}
+	if q.inFlight < width && len(q.waiting) == 0 {
 		q.inFlight++
 		shard.mu.Unlock()
 		return nil, nil
@@ -160,6 +165,7 @@ func (qs *queues) leave(key []byte) {
 		case q.inFlight >= queueWidth, n > 1 && q.inFlight >= batchWidth: // of equal calls more will come
 			return
 		case n > 1:
+			q.batched = true
 			go newBatch(q.waiting[:n], key).run()
 		default:
 			first.goes = true
