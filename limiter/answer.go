@@ -173,21 +173,18 @@ func (v *Verdict) complete(c *call) {
 // softVerdicts are the answers of soft rules, from the states of all limits.
 func softVerdicts(states []counter.State, places string) (all []SoftVerdict) {
 	var last counter.Key
-	var remaining int64
 	for _, s := range states {
 		if !s.Soft {
 			continue
 		}
-		if len(all) == 0 || s.Key != last {
-			all = append(all, SoftVerdict{Ask: placeOf(places, s.Key.Feature), Kind: feature.KindOf(s.Key.Feature), Limit: s.Limit})
-			last, remaining = s.Key, s.Remaining
+		first := len(all) == 0 || s.Key != last
+		if first {
+			all = append(all, SoftVerdict{Ask: placeOf(places, s.Key.Feature), Kind: feature.KindOf(s.Key.Feature)})
+			last = s.Key
 		}
 		v := &all[len(all)-1]
-		switch {
-		case s.RetryAfter > v.RetryAfter:
-			v.Denied, v.Limit, v.RetryAfter = true, s.Limit, s.RetryAfter
-		case !v.Denied && s.Remaining < remaining:
-			v.Limit, remaining = s.Limit, s.Remaining
+		if first || s.RetryAfter > v.RetryAfter || !v.Denied && s.Remaining < v.Remaining {
+			v.Denied, v.Limit, v.Remaining, v.RetryAfter, v.ResetAfter = s.RetryAfter > 0, s.Limit, s.Remaining, s.RetryAfter, s.ResetAfter
 		}
 	}
 	return all

@@ -102,8 +102,9 @@ func TestSoftRuleAlone(t *testing.T) {
 		require.Equal(t, limiter.OutcomeAdmitted, v.Outcome())
 		require.Empty(t, v.All())
 		require.Empty(t, v.Rule())
+		require.Positive(t, v.Soft[0].ResetAfter)
 		require.Equal(t, []limiter.SoftVerdict{
-			{Kind: "ip", Denied: i >= 2, Limit: counter.Limit{Max: 2, Per: time.Hour}, RetryAfter: v.Soft[0].RetryAfter},
+			{Kind: "ip", Denied: i >= 2, Limit: counter.Limit{Max: 2, Per: time.Hour}, Remaining: max(0, int64(1-i)), RetryAfter: v.Soft[0].RetryAfter, ResetAfter: v.Soft[0].ResetAfter},
 			{Ask: -1, Kind: "user", Denied: true, RetryAfter: counter.Never},
 		}, v.Soft)
 		require.Equal(t, v.Soft, seen[i].Soft)

@@ -141,7 +141,9 @@ type SoftVerdict struct {
 	Kind       string        // of the feature
 	Denied     bool          // the rule would have denied the call
 	Limit      counter.Limit // that has the longest RetryAfter, or else the least Remaining; the zero Limit: no limit was asked, since a feature is missing, or denied by an Override
+	Remaining  int64         // of Limit, on the counts of the rule
 	RetryAfter time.Duration // that a denial would have told
+	ResetAfter time.Duration // of Limit
 }
 
 // Outcome is a decision in a word.
