@@ -131,7 +131,7 @@ func (c *compareCmd) log(ctx context.Context, in *input, bar *cli.Progress) (*co
 		return compare.Generate(seed, counter.Limits(c.Limits))
 	}
 	bar.Show("read", in.size, true)
-	log, err := compare.Load(ctx, c.Log.reader(in), in.name, c.Log.SkipBad, func() { bar.Set(in.read.Load()) })
+	log, err := compare.Load(ctx, c.Log.log(in, bar))
 	bar.Clear()
 	return log, err
 }

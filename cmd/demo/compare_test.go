@@ -24,7 +24,7 @@ import (
 func TestCompareRealTraffic(t *testing.T) {
 	const name = "erddap_nginx_2024.csv.gz"
 	limits := counter.MustLimits("20/d,50/h")
-	log, err := compare.Load(t.Context(), eventlog.NewReader(openReal(t, name), name, eventlog.Auto), name, false, nil)
+	log, err := compare.Load(t.Context(), &eventlog.Log{Source: openReal(t, name), Name: name, Format: eventlog.Auto})
 	require.NoError(t, err)
 	store, err := stores.Open(stores.Name{}, time.Second)
 	require.NoError(t, err)

@@ -55,9 +55,9 @@ func (in *input) close() {
 
 // logFlags are the flags of a log.
 type logFlags struct {
-	Format  eventlog.Format `help:"The form of the log: csv, clf (Common or Combined Log Format) or auto (the default)." default:"auto" placeholder:"FORMAT"`
-	Event   requests        `help:"Of a web server's log: only the requests of this pattern, such as 'POST /login' or '/users/{id}', and under its name, or another: 'login=POST /login'. May be repeated." sep:"none" placeholder:"PATTERN"`
-	SkipBad bool            `help:"Go on after a bad line, and count them."`
+	Format  string   `help:"The form of the log: csv, clf (Common or Combined Log Format) or auto (the default)." default:"auto" enum:"auto,csv,clf" placeholder:"FORMAT"`
+	Event   requests `help:"Of a web server's log: only the requests of this pattern, such as 'POST /login' or '/users/{id}', and under its name, or another: 'login=POST /login'. May be repeated." sep:"none" placeholder:"PATTERN"`
+	SkipBad bool     `help:"Go on after a bad line, and count them."`
 }
 
 // requests is a flag of patterns.
@@ -69,12 +69,11 @@ func (r requests) Validate() error {
 	return err
 }
 
-// reader reads a log, or standard input.
-func (l *logFlags) reader(in *input) *eventlog.Reader {
-	log := eventlog.NewReader(in, in.name, l.Format)
+// log is the log of a file, or of standard input.
+func (l *logFlags) log(in *input, bar *cli.Progress) *eventlog.Log {
+	log := &eventlog.Log{Source: in, Name: in.name, Format: l.Format, SkipBad: l.SkipBad, Progress: func() { bar.Set(in.read.Load()) }}
 	if len(l.Event) > 0 {
-		by, _ := eventlog.ParseRequests(l.Event) // valid, see Validate
-		log.Name(by)
+		log.Requests, _ = eventlog.ParseRequests(l.Event) // valid, see Validate
 	}
 	return log
 }

@@ -52,12 +52,12 @@ func replayReal(t *testing.T, log io.Reader, most int64, cfg replay.Config) *rep
 	}
 	run, err := replay.New(cfg)
 	require.NoError(t, err)
-	report, err := run.Run(t.Context(), eventlog.NewReader(log, "real traffic", eventlog.Auto))
+	report, err := run.Run(t.Context(), &eventlog.Log{Source: log, Name: "real traffic", Format: eventlog.Auto})
 	if !errors.Is(err, errEnough) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, events, report.Events)
-	if !report.OutOfSkew(cfg.Skew) {
+	if report.Back <= cfg.Skew {
 		require.Zero(t, report.WrongAdmitted)
 		require.Zero(t, report.WrongDenied)
 		for _, worst := range report.Worst {

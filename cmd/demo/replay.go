@@ -72,14 +72,13 @@ func (c *replayCmd) Run(e *cli.Env) error {
 	var out *decisions
 	cfg.Decided = func(e eventlog.Event, allowed bool) error { return out.decided(e, allowed) }
 	bar := e.Progress()
-	var in *input
-	cfg.Progress = func() { bar.Set(in.read.Load()) }
 	// All mistakes in the call are found before a file is touched.
 	run, err := replay.New(cfg)
 	if err != nil {
 		return cli.Usage(err)
 	}
-	if in, err = openInput(c.File, e.Stdin); err != nil {
+	in, err := openInput(c.File, e.Stdin)
+	if err != nil {
 		return err
 	}
 	defer in.close()
@@ -90,10 +89,10 @@ func (c *replayCmd) Run(e *cli.Env) error {
 		return err
 	}
 	bar.Show("replay", in.size, true)
-	report, err := run.Run(e.Ctx, c.reader(in))
+	report, err := run.Run(e.Ctx, c.log(in, bar))
 	bar.Clear()
 	err = cmp.Or(e.Cause(err), out.close())
-	if wrong := report.WrongDenied + report.WrongAdmitted; err == nil && wrong > 0 && !report.OutOfSkew(cfg.Skew) {
+	if wrong := report.WrongDenied + report.WrongAdmitted; err == nil && wrong > 0 && report.Back <= cfg.Skew {
 		err = fmt.Errorf("%s by store %s, want none: a log of every hit decides otherwise", words.Plural(wrong, "wrong decision"), c.Store)
 	}
 	report.File, report.Store = in.name, c.Store.String()
@@ -113,10 +112,9 @@ func (c *replayCmd) Run(e *cli.Env) error {
 
 func (c *replayCmd) config() (replay.Config, error) {
 	cfg := replay.Config{
-		Limits:  counter.Limits(c.Limits),
-		Ladder:  c.Ladder.OrFor(counter.Limits(c.Limits).Windows()...),
-		Skew:    time.Duration(c.Skew),
-		SkipBad: c.SkipBad,
+		Limits: counter.Limits(c.Limits),
+		Ladder: c.Ladder.OrFor(counter.Limits(c.Limits).Windows()...),
+		Skew:   time.Duration(c.Skew),
 	}
 	err := c.Timeout.Check("--timeout", 0)
 	if err == nil && c.Grid > 0 {

@@ -23,13 +23,12 @@ import (
 // rulesReplay is a replay of a log by the rules of a file. Each line of the log is
 // a call with one feature; rules by other kinds do not apply to the line.
 type rulesReplay struct {
-	lim     *limiter.Limiter
-	kinds   map[string][]string // by event
-	now     time.Time
-	Events  int64           `json:"events"`
-	Without int64           `json:"without_rules"` // lines of events that have no rules
-	Rules   []*replayedRule `json:"rules"`
+	lim   *limiter.Limiter
+	kinds map[string][]string // by event
+	now   time.Time
 	eventlog.Seen
+	Without int64            `json:"without_rules"` // lines of events that have no rules
+	Rules   []*replayedRule  `json:"rules"`
 	Stopped string           `json:"stopped,omitempty"`
 	most    map[string]int64 // denials by event and feature
 }
@@ -80,7 +79,7 @@ func newRulesReplay(file string, skew time.Duration) (*rulesReplay, error) {
 
 // decide takes an event of the log.
 func (r *rulesReplay) decide(ctx context.Context, e *eventlog.Event) (allowed bool, err error) {
-	r.Events++
+	r.Events++ // and no stamps: nothing is proved
 	r.now = e.At
 	kinds := r.kinds[e.Event]
 	kind, _, _ := strings.Cut(e.Feature, ":")
@@ -134,7 +133,7 @@ func (c *replayCmd) runRules(e *cli.Env) error {
 	}
 	bar := e.Progress()
 	bar.Show("replay", in.size, true)
-	r.Seen, err = eventlog.Each(e.Ctx, c.reader(in), c.SkipBad, func() { bar.Set(in.read.Load()) }, func(event *eventlog.Event) error {
+	err = c.log(in, bar).Each(e.Ctx, &r.Seen, func(event *eventlog.Event) error {
 		allowed, err := r.decide(e.Ctx, event)
 		if err != nil {
 			return fmt.Errorf("%s: event %d: %w", in.name, r.Events, err)
@@ -152,7 +151,7 @@ func (c *replayCmd) runRules(e *cli.Env) error {
 func (r *rulesReplay) render(log, file string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "log           %s (%s), %s\n", text.Clean(log, 50), r.Format, words.Plural(r.Events, "event"))
-	for _, note := range r.Notes() {
+	for _, note := range r.Skipped() {
 		fmt.Fprintf(&b, "              %s\n", note)
 	}
 	if r.Without > 0 {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/cmd/internal/text"
@@ -63,13 +62,10 @@ func renderHead(b *bytes.Buffer, r *replay.Report, skew time.Duration) {
 	} else {
 		line("", "no events")
 	}
-	if r.WholeSeconds {
-		for _, part := range text.Wrap(eventlog.WholeSeconds, cli.Columns-14) {
+	for _, note := range r.Notes(skew) {
+		for _, part := range text.Wrap(note, cli.Columns-14) {
 			line("", "%s", part)
 		}
-	}
-	for _, note := range r.Notes() {
-		line("", "%s", note)
 	}
 	if r.Stopped != "" {
 		line("", "STOPPED: %s", r.Stopped)
@@ -82,8 +78,5 @@ func renderHead(b *bytes.Buffer, r *replay.Report, skew time.Duration) {
 		if k.Removed != nil {
 			line("", "%s removed at the end", words.Plural(*k.Removed, "item"))
 		}
-	}
-	if r.OutOfSkew(skew) {
-		line("", "the stamps run back by up to %s: --skew %s allows for that", r.RunsBack, r.RunsBack)
 	}
 }

@@ -193,7 +193,7 @@ func (a *abacusRun) account(ctx context.Context, out *Algorithm, log *Log, admit
 			}
 		}
 	}
-	n := float64(log.Events())
+	n := float64(log.Events)
 	out.ReadsPerEvent, out.WritesPerEvent, out.TripsPerEvent = float64(reads)/n, float64(writes)/n, float64(a.trips)/n
 	return nil
 }

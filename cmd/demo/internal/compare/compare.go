@@ -92,7 +92,7 @@ func New(cfg Config) (*Comparison, error) {
 // Steps is the number of decisions of all algorithms together.
 func (c *Comparison) Steps(log *Log) (n int64) {
 	for _, r := range c.rounds {
-		n += int64(len(r.candidates)) * int64(log.Events())
+		n += int64(len(r.candidates)) * log.Events
 	}
 	return n
 }
@@ -100,7 +100,7 @@ func (c *Comparison) Steps(log *Log) (n int64) {
 // Run gives log to each algorithm in turn, alone and from an empty store, and
 // returns a Report for each limit. An error is the error of ctx or of the store.
 func (c *Comparison) Run(ctx context.Context, log *Log) ([]*Report, error) {
-	c.grace = min(time.Duration(log.runsBack)*time.Microsecond, maxGrace)
+	c.grace = min(log.Back, maxGrace)
 	if redis := c.cfg.Store.Redis; redis != nil {
 		var err error
 		if c.quiet, err = isQuiet(ctx, redis); err != nil {
@@ -123,14 +123,11 @@ func (c *Comparison) round(ctx context.Context, log *Log, r round) (*Report, err
 	if c.cfg.Store.Name.Kind != stores.InMemory {
 		sampled = 100 // each takes a round trip or more for every algorithm
 	}
-	t := &trial{c: c, log: log, limit: r.limit, sample: log.sample(sampled), decided: make([]uint32, log.Events())}
+	t := &trial{c: c, log: log, limit: r.limit, sample: log.sample(sampled), decided: make([]uint32, log.Events)}
 	report := &Report{
-		Log: log.Name, Limit: r.limit.String(), Events: int64(log.Events()), Keys: len(log.keys),
-		From: time.UnixMicro(log.first).UTC(), To: time.UnixMicro(log.last).UTC(), Store: c.cfg.Store.Name.String(),
-		Seen: log.Seen, WholeSeconds: log.whole,
-		RunsBack: dur.Format(time.Duration(log.runsBack) * time.Microsecond), Skew: dur.Format(c.cfg.Skew),
-		Reference: r.candidates[0].name, LeftOut: r.leftOut, Sample: len(t.sample.keys),
-		runsBack: time.Duration(log.runsBack) * time.Microsecond, skew: c.cfg.Skew,
+		Log: log.Name, Limit: r.limit.String(), Keys: len(log.keys), From: log.First, To: log.Last, Store: c.cfg.Store.Name.String(),
+		Seen: log.Seen, RunsBack: dur.Format(log.Back), Skew: dur.Format(c.cfg.Skew),
+		Reference: r.candidates[0].name, LeftOut: r.leftOut, Sample: len(t.sample.keys), skew: c.cfg.Skew,
 	}
 	for i, candidate := range r.candidates {
 		a, err := t.run(ctx, i, candidate)
@@ -154,14 +151,14 @@ func (c *Comparison) round(ctx context.Context, log *Log, r round) (*Report, err
 func (r *Report) Broken() error {
 	for _, a := range r.Algorithms {
 		switch {
-		case a.Name == r.Reference && r.runsBack <= maxGrace && a.WronglyAdmitted+a.WronglyDenied > 0:
+		case a.Name == r.Reference && r.Back <= maxGrace && a.WronglyAdmitted+a.WronglyDenied > 0:
 			return fmt.Errorf("limit %s: %d decisions of the %s are wrong, want none", r.Limit, a.WronglyAdmitted+a.WronglyDenied, a.Name)
-		case a.Source == "abacus" && r.runsBack <= r.skew && a.WronglyAdmitted > 0:
+		case a.Source == "abacus" && r.Back <= r.skew && a.WronglyAdmitted > 0:
 			return fmt.Errorf("limit %s: %s has admitted %d hits too many, want none", r.Limit, a.Name, a.WronglyAdmitted)
 		}
 	}
 	return nil
 }
 
-// OutOfSkew reports whether stamps run back further than Config.Skew of abacus.
-func (r *Report) OutOfSkew() bool { return r.runsBack > r.skew }
+// Notes are lines for people about the log, and what it proves.
+func (r *Report) Notes() []string { return r.Seen.Notes(r.skew) }

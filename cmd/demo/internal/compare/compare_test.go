@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
@@ -282,8 +283,8 @@ func TestDecisions(t *testing.T) {
 			log := randomLog(t, rnd, limit, skew)
 			c, err := New(Config{Limits: counter.Limits{limit}, Store: inMemory(t), Skew: skew})
 			require.NoError(t, err)
-			c.grace = min(maxGrace, time.Duration(log.runsBack)*time.Microsecond)
-			tried := &trial{c: c, log: log, limit: limit, sample: log.sample(3), decided: make([]uint32, log.Events())}
+			c.grace = min(maxGrace, log.Back)
+			tried := &trial{c: c, log: log, limit: limit, sample: log.sample(3), decided: make([]uint32, int(log.Events))}
 			var algorithms []Algorithm
 			for i, candidate := range c.rounds[0].candidates {
 				a, err := tried.run(t.Context(), i, candidate)
@@ -292,10 +293,10 @@ func TestDecisions(t *testing.T) {
 			}
 			_, err = tried.judge(t.Context(), algorithms)
 			require.NoError(t, err)
-			r := &Report{Reference: exactLog, Algorithms: algorithms, runsBack: time.Duration(log.runsBack) * time.Microsecond, skew: skew}
+			r := &Report{Reference: exactLog, Algorithms: algorithms, Seen: log.Seen, skew: skew}
 			require.NoError(t, r.Broken(), "seed %d, %s", seed, text)
 			require.Positive(t, algorithms[0].Admitted)
-			require.Less(t, algorithms[0].Admitted, int64(log.Events()))
+			require.Less(t, algorithms[0].Admitted, int64(int(log.Events)))
 			judged := 0
 			for _, l := range ladders(limit.Per) {
 				i := slices.IndexFunc(algorithms, func(a Algorithm) bool { return a.Name == "abacus "+l.String() })
@@ -377,7 +378,7 @@ func TestBroken(t *testing.T) {
 	exact, abacus := Algorithm{Name: "sliding log", Source: "classic"}, Algorithm{Name: onDefault, Source: "abacus", WronglyDenied: 9}
 	fixed := Algorithm{Name: "fixed window", Source: "classic", WronglyAdmitted: 9}
 	report := func(runsBack, skew time.Duration) *Report {
-		return &Report{Limit: "5/m", Reference: "sliding log", Algorithms: []Algorithm{exact, fixed, abacus}, runsBack: runsBack, skew: skew}
+		return &Report{Limit: "5/m", Reference: "sliding log", Algorithms: []Algorithm{exact, fixed, abacus}, Seen: eventlog.Seen{Back: runsBack}, skew: skew}
 	}
 	require.NoError(t, report(0, 0).Broken())
 	abacus.WronglyAdmitted = 1

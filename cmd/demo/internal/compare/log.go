@@ -19,13 +19,10 @@ type Log struct {
 	Name string // or of the model of generated traffic
 	eventlog.Seen
 
-	keys        []counter.Key // by number, in order of appearance
-	events      []event       // in the order of the log
-	byKey       []uint32      // numbers of events: all of key 0 in order, all of key 1, ...
-	starts      []uint32      // where the events of each key begin in byKey, and the end of the last
-	first, last int64         // the oldest stamp, and the newest
-	runsBack    int64
-	whole       bool // all stamps are whole seconds
+	keys   []counter.Key // by number, in order of appearance
+	events []event       // in the order of the log
+	byKey  []uint32      // numbers of events: all of key 0 in order, all of key 1, ...
+	starts []uint32      // where the events of each key begin in byKey, and the end of the last
 }
 
 // event is a hit: microseconds since the Unix epoch, and the number of a key.
@@ -33,9 +30,6 @@ type event struct {
 	at  int64
 	key uint32
 }
-
-// Events is the number of hits.
-func (l *Log) Events() int { return len(l.events) }
 
 // of returns the numbers of a key's events, in order.
 func (l *Log) of(key int) []uint32 { return l.byKey[l.starts[key]:l.starts[key+1]] }
@@ -74,6 +68,7 @@ func (b *builder) add(at time.Time, key counter.Key) error {
 		b.log.keys = append(b.log.keys, key)
 	}
 	b.log.events = append(b.log.events, event{at.UnixMicro(), number})
+	b.log.Add(at)
 	return nil
 }
 
@@ -83,13 +78,9 @@ func (b *builder) finish() (*Log, error) {
 	if len(l.events) == 0 {
 		return nil, fmt.Errorf("%s: no events, want at least one to compare by", l.Name)
 	}
-	l.first, l.last = l.events[0].at, l.events[0].at
-	l.starts, l.whole = make([]uint32, len(l.keys)+1), true
+	l.starts = make([]uint32, len(l.keys)+1)
 	for _, e := range l.events {
 		l.starts[e.key+1]++
-		l.first, l.last = min(l.first, e.at), max(l.last, e.at)
-		l.runsBack = max(l.runsBack, l.last-e.at)
-		l.whole = l.whole && e.at%1e6 == 0
 	}
 	for k := range l.keys {
 		l.starts[k+1] += l.starts[k]
@@ -103,18 +94,15 @@ func (b *builder) finish() (*Log, error) {
 	return l, nil
 }
 
-// Load reads all of a log. With skipBad bad lines are counted and passed over;
-// otherwise the first bad line ends the log. Load calls progress now and then,
-// unless progress is nil. An error is an [eventlog.Error], the error of ctx, or a
+// Load reads all of a log. An error is an [eventlog.Error], the error of ctx, or a
 // complaint about a log of no events or too many.
-func Load(ctx context.Context, source *eventlog.Reader, name string, skipBad bool, progress func()) (*Log, error) {
-	built := newBuilder(name)
-	seen, err := eventlog.Each(ctx, source, skipBad, progress, func(e *eventlog.Event) error {
+func Load(ctx context.Context, source *eventlog.Log) (*Log, error) {
+	built := newBuilder(source.Name)
+	err := source.Each(ctx, &built.log.Seen, func(e *eventlog.Event) error {
 		return built.add(e.At, counter.Key{Event: e.Event, Feature: e.Feature})
 	})
 	if err != nil {
 		return nil, err
 	}
-	built.log.Seen = seen
 	return built.finish()
 }

@@ -16,31 +16,33 @@ import (
 )
 
 // lines is a log in text.
-func lines(rows ...string) *eventlog.Reader {
-	return eventlog.NewReader(strings.NewReader("time_us,event,feature\n"+strings.Join(rows, "\n")), "log", eventlog.Auto)
+func lines(rows ...string) *eventlog.Log {
+	return &eventlog.Log{Source: strings.NewReader("time_us,event,feature\n" + strings.Join(rows, "\n")), Name: "log", Format: eventlog.Auto}
 }
 
 func TestLoad(t *testing.T) {
-	log, err := Load(t.Context(), lines("1000,a,x", "3000,a,y", "2000,b,x", "1000,a,y", "5000,a,x"), "log", false, nil)
+	log, err := Load(t.Context(), lines("1000,a,x", "3000,a,y", "2000,b,x", "1000,a,y", "5000,a,x"))
 	require.NoError(t, err)
-	require.Equal(t, 5, log.Events())
+	require.EqualValues(t, 5, log.Events)
 	require.Equal(t, []counter.Key{{Event: "a", Feature: "x"}, {Event: "a", Feature: "y"}, {Event: "b", Feature: "x"}}, log.keys)
 	require.Equal(t, []uint32{0, 4}, log.of(0))
 	require.Equal(t, []uint32{1, 3}, log.of(1))
 	require.Equal(t, []uint32{2}, log.of(2))
-	require.EqualValues(t, 1000, log.first)
-	require.EqualValues(t, 5000, log.last)
-	require.EqualValues(t, 2000, log.runsBack)
+	require.EqualValues(t, 1000, log.First.UnixMicro())
+	require.EqualValues(t, 5000, log.Last.UnixMicro())
+	require.Equal(t, 2*time.Millisecond, log.Back)
 	require.Equal(t, sample{keys: []int{0, 1, 2}, worst: 0, events: []uint32{2, 3, 4}}, log.sample(10))
 	require.Equal(t, sample{keys: []int{0}, worst: 0, events: []uint32{4}}, log.sample(1))
 
-	_, err = Load(t.Context(), lines(), "log", false, nil)
+	_, err = Load(t.Context(), lines())
 	require.EqualError(t, err, "log: no events, want at least one to compare by")
-	_, err = Load(t.Context(), lines("1,a,b", "x,a,b"), "log", false, nil)
+	_, err = Load(t.Context(), lines("1,a,b", "x,a,b"))
 	require.EqualError(t, err, `log:3: time_us "x" is not a whole number, want microseconds since 1970`)
-	log, err = Load(t.Context(), lines("x,a,b", "y,a,b", "z,a,b", "1,a,b", "2,a"), "log", true, nil)
+	skipping := lines("x,a,b", "y,a,b", "z,a,b", "1,a,b", "2,a")
+	skipping.SkipBad = true
+	log, err = Load(t.Context(), skipping)
 	require.NoError(t, err)
-	require.Equal(t, 1, log.Events())
+	require.EqualValues(t, 1, log.Events)
 	require.EqualValues(t, 4, log.BadLines)
 	require.Equal(t, `log:2: time_us "x" is not a whole number, want microseconds since 1970`, log.FirstBad)
 }
@@ -51,7 +53,7 @@ func TestLoadIsInterrupted(t *testing.T) {
 	silent, out := io.Pipe()
 	defer silent.Close()
 	go out.Write([]byte("time_us,event,feature\n1,a,b\n"))
-	_, err := Load(ctx, eventlog.NewReader(silent, "log", eventlog.Auto), "log", false, cancel)
+	_, err := Load(ctx, &eventlog.Log{Source: silent, Name: "log", Format: eventlog.Auto, Progress: cancel})
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -73,12 +75,12 @@ func TestGenerate(t *testing.T) {
 			require.Contains(t, log.Name, "seed 7: ")
 			require.Equal(t, limits[0].Max == 50_000, strings.HasSuffix(log.Name, "; of a large Max no more than 20000 at an edge and 1000 at once"))
 
-			require.Zero(t, log.runsBack)
-			require.Less(t, log.Events(), 200_000)
-			require.GreaterOrEqual(t, log.first, genBegin.UnixMicro())
+			require.Zero(t, log.Back)
+			require.Less(t, int(log.Events), 200_000)
+			require.GreaterOrEqual(t, log.First.UnixMicro(), genBegin.UnixMicro())
 			span := max(dur.Day, 2*limits[len(limits)-1].Per)
-			require.Less(t, log.last, genBegin.Add(span).UnixMicro())
-			require.Greater(t, log.last-log.first, (span - span/50).Microseconds())
+			require.Less(t, log.Last.UnixMicro(), genBegin.Add(span).UnixMicro())
+			require.Greater(t, log.Last.Sub(log.First), span-span/50)
 		})
 	}
 }

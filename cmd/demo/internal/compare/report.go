@@ -10,15 +10,12 @@ import (
 
 // Report compares several algorithms on a log, under a single limit.
 type Report struct {
-	Log    string    `json:"log"` // name of the log, or of the model of generated traffic
-	Limit  string    `json:"limit"`
-	Events int64     `json:"events"` // hits, each of weight 1
-	Keys   int       `json:"keys"`
-	From   time.Time `json:"from"`
-	To     time.Time `json:"to"`
-	Store  string    `json:"store"` // "memory" or the URL of servers, without password
-
-	WholeSeconds bool `json:"whole_seconds,omitempty"` // all stamps are: nothing is proved about buckets of a second
+	Log   string    `json:"log"` // name of the log, or of the model of generated traffic
+	Limit string    `json:"limit"`
+	Keys  int       `json:"keys"`
+	From  time.Time `json:"from"`
+	To    time.Time `json:"to"`
+	Store string    `json:"store"` // "memory" or the URL of servers, without password
 
 	eventlog.Seen
 	RunsBack string `json:"runs_back"` // largest distance of a stamp behind the newest earlier stamp
@@ -38,7 +35,7 @@ type Report struct {
 	Curve Curve `json:"curve"`
 	Heat  Heat  `json:"heat"`
 
-	runsBack, skew time.Duration
+	skew time.Duration
 }
 
 // LeftOut is an algorithm that cannot serve the limit, and why.

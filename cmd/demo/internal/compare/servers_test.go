@@ -185,8 +185,8 @@ func given(t *testing.T, store *stores.Opened, limit counter.Limit, candidate ca
 	require.NoError(t, err)
 	a, err := candidate.open(t.Context(), c, limit)
 	require.NoError(t, err)
-	tried := &trial{c: c, log: log, limit: limit, decided: make([]uint32, log.Events())}
-	_, err = tried.decide(t.Context(), a, 0, log.Events(), 0)
+	tried := &trial{c: c, log: log, limit: limit, decided: make([]uint32, int(log.Events))}
+	_, err = tried.decide(t.Context(), a, 0, int(log.Events), 0)
 	require.NoError(t, err)
 	return a, log.hits(nil, 0, tried.admitted(0)), c
 }

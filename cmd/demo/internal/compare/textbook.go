@@ -110,7 +110,7 @@ func (t *textbookRun) bucketNames(base string, hits []Hit) (names []string) {
 }
 
 func (t *textbookRun) account(_ context.Context, a *Algorithm, log *Log, _ func(uint32) bool) error {
-	cost, n := t.Cost(), float64(log.Events())
+	cost, n := t.Cost(), float64(log.Events)
 	a.ReadsPerEvent, a.WritesPerEvent, a.TripsPerEvent = float64(cost.Reads)/n, float64(cost.Writes)/n, float64(cost.Trips)/n
 	a.BytesMeasured, a.Counted = "estimate of the heap", "states"
 	if t.redis != nil {

@@ -14,10 +14,10 @@ import (
 )
 
 // read reads a whole log, going on after bad lines.
-func read(log io.Reader, name string, format Format) (events []Event, wrong []string) {
-	r := NewReader(log, name, format)
+func read(log io.Reader, name, format string) (events []Event, wrong []string) {
+	r := &reader{Log: &Log{Source: log, Name: name, Format: format}}
 	for {
-		e, err := r.Next()
+		e, err := r.next()
 		if err == io.EOF {
 			return events, wrong
 		}
@@ -26,8 +26,7 @@ func read(log io.Reader, name string, format Format) (events []Event, wrong []st
 			continue
 		}
 		wrong = append(wrong, err.Error())
-		var bad *Error
-		if !errors.As(err, &bad) || !bad.Bad {
+		if bad := (*Error)(nil); !errors.As(err, &bad) || bad.Line == 0 || r.parse == nil {
 			return events, wrong
 		}
 	}
@@ -130,7 +129,7 @@ func TestCLF(t *testing.T) {
 		`h - - [10/Oct/2000:20:55:36 +0000] "M-SEARCH * HTTP/1.1" 400 0`:                                    at(stamp, "M-SEARCH", "h"),
 	} {
 		want.At = want.At.UTC()
-		for _, format := range []Format{Auto, CLF} {
+		for _, format := range []string{Auto, CLF} {
 			events, wrong := read(strings.NewReader("\n"+line+"\n"), "log", format)
 			require.Empty(t, wrong, line)
 			require.Equal(t, []Event{want}, events, line)
@@ -197,46 +196,30 @@ func TestGzip(t *testing.T) {
 	require.Equal(t, []string{"log: decompressing: unexpected EOF"}, wrong)
 }
 
-// Events read before an error are handed out first, and the error is final.
+// Events read before an error are handed out first.
 func TestSourceThatFails(t *testing.T) {
-	r := NewReader(iotest.TimeoutReader(iotest.HalfReader(strings.NewReader(header+strings.Repeat("1,a,b\n", 20_000)))), "log", Auto)
-	var err error
+	log := &Log{Source: iotest.TimeoutReader(iotest.HalfReader(strings.NewReader(header + strings.Repeat("1,a,b\n", 20_000)))), Name: "log", Format: Auto}
 	n := 0
-	for ; err == nil; n++ {
-		_, err = r.Next()
-	}
+	err := log.Each(t.Context(), &Seen{}, func(*Event) error { n++; return nil })
 	require.Greater(t, n, 1000)
 	require.ErrorIs(t, err, iotest.ErrTimeout)
-	_, again := r.Next()
-	require.Equal(t, err, again)
 }
 
-// Waits is true only where a call of Next might block.
+// waits is true only where a call of next might block.
 func TestWaits(t *testing.T) {
 	in, out := io.Pipe()
-	r := NewReader(in, "log", Auto)
-	require.True(t, r.Waits())
+	r := &reader{Log: &Log{Source: in, Name: "log", Format: Auto}}
+	require.True(t, r.waits())
 	go func() {
 		_, _ = out.Write([]byte(header + "1,a,b\n2,c,d\n3,"))
 		_, _ = out.Write([]byte("e,f"))
 		out.Close()
 	}()
 	for i, want := range []bool{false, true, true} {
-		_, err := r.Next()
+		_, err := r.next()
 		require.NoError(t, err)
-		require.Equal(t, want, r.Waits(), "after event %d", i+1)
+		require.Equal(t, want, r.waits(), "after event %d", i+1)
 	}
-	_, err := r.Next()
+	_, err := r.next()
 	require.Equal(t, io.EOF, err)
-}
-
-func TestFormats(t *testing.T) {
-	for _, f := range []Format{Auto, CSV, CLF} {
-		var parsed Format
-		err := parsed.UnmarshalText([]byte(f.String()))
-		require.NoError(t, err)
-		require.Equal(t, f, parsed)
-	}
-	err := new(Format).UnmarshalText(nil)
-	require.EqualError(t, err, `format "": want auto, csv or clf`)
 }

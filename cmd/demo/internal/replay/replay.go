@@ -17,20 +17,15 @@ import (
 
 // Config is the configuration of a replay.
 type Config struct {
-	Store   backend.Store
-	Limits  counter.Limits // on every key; at least one
-	Ladder  tiers.Ladder   // must serve the limits
-	Skew    time.Duration  // how far stamps may run back; zero: not at all
-	Prefix  string         // of the stored keys; see counter.Config
-	SkipBad bool           // count bad lines and go on
+	Store  backend.Store
+	Limits counter.Limits // on every key; at least one
+	Ladder tiers.Ladder   // must serve the limits
+	Skew   time.Duration  // how far stamps may run back; zero: not at all
+	Prefix string         // of the stored keys; see counter.Config
 
 	// Decided is called with every event and the decision, in the order of the
 	// log. An error of Decided stops the replay. Default: no call.
 	Decided func(e eventlog.Event, allowed bool) error
-
-	// Progress is called now and then, by the goroutine that runs the replay.
-	// Default: no call.
-	Progress func()
 }
 
 // Replay is a pass over a log, used once.
@@ -79,10 +74,9 @@ func NewCounter(store backend.Store, l tiers.Ladder, skew time.Duration, prefix 
 // Run replays all of log. The Report has all decisions, also beside an error: an
 // [eventlog.Error], the error of ctx, an error of the store, or an error of
 // Config.Decided.
-func (r *Replay) Run(ctx context.Context, log *eventlog.Reader) (*Report, error) {
+func (r *Replay) Run(ctx context.Context, log *eventlog.Log) (*Report, error) {
 	began := time.Now()
-	seen, err := eventlog.Each(ctx, log, r.cfg.SkipBad, r.cfg.Progress, func(e *eventlog.Event) error { return r.decide(ctx, e) })
-	r.report.Seen = seen
+	err := log.Each(ctx, &r.report.Seen, func(e *eventlog.Event) error { return r.decide(ctx, e) })
 	r.finish(time.Since(began))
 	return &r.report, err
 }
@@ -105,7 +99,11 @@ func (r *Replay) decide(ctx context.Context, e *eventlog.Event) error {
 	if err != nil {
 		return err
 	}
-	r.account(e)
+	r.report.Add(e.At)
+	for _, limit := range r.cfg.Limits {
+		cover, _ := r.cfg.Ladder.Cover(e.At, limit.Per, r.cfg.Skew) // New and the reader have checked the arguments
+		r.reads += cover.Reads()
+	}
 	switch {
 	case verdict.Allowed:
 		r.report.Admitted++
@@ -126,21 +124,4 @@ func (r *Replay) decide(ctx context.Context, e *eventlog.Event) error {
 		return r.cfg.Decided(*e, verdict.Allowed)
 	}
 	return nil
-}
-
-// account notes the cost and the time of an event.
-func (r *Replay) account(e *eventlog.Event) {
-	r.report.Events++
-	r.report.WholeSeconds = (r.report.Events == 1 || r.report.WholeSeconds) && e.At.Nanosecond() == 0
-	if r.report.Events == 1 || e.At.Before(r.report.First) {
-		r.report.First = e.At.UTC()
-	}
-	if r.report.Events == 1 || e.At.After(r.report.Last) {
-		r.report.Last = e.At.UTC()
-	}
-	r.report.runsBack = max(r.report.runsBack, r.report.Last.Sub(e.At))
-	for _, limit := range r.cfg.Limits {
-		cover, _ := r.cfg.Ladder.Cover(e.At, limit.Per, r.cfg.Skew) // New and the reader have checked the arguments
-		r.reads += cover.Reads()
-	}
 }

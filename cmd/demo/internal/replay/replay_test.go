@@ -26,11 +26,11 @@ func config(t *testing.T, limits string) Config {
 	return Config{Store: memory.New(memory.Config{}), Limits: l, Ladder: tiers.For(l.Windows()...)}
 }
 
-func csvLog(lines ...string) *eventlog.Reader {
-	return eventlog.NewReader(strings.NewReader("time_us,event,feature\n"+strings.Join(lines, "\n")), "log", eventlog.Auto)
+func csvLog(lines ...string) *eventlog.Log {
+	return &eventlog.Log{Source: strings.NewReader("time_us,event,feature\n" + strings.Join(lines, "\n")), Name: "log", Format: eventlog.Auto}
 }
 
-func run(t *testing.T, cfg Config, log *eventlog.Reader) (*Report, error) {
+func run(t *testing.T, cfg Config, log *eventlog.Log) (*Report, error) {
 	t.Helper()
 	r, err := New(cfg)
 	require.NoError(t, err)
@@ -53,8 +53,7 @@ func TestReport(t *testing.T) {
 		return nil
 	}
 	progress := 0
-	cfg.Progress = func() { progress++ }
-	got := reported(t, cfg,
+	log := csvLog(
 		"10000000,login,ann",
 		"10100000,login,ann",
 		"10200000,login,ann", // the third in a second
@@ -65,6 +64,9 @@ func TestReport(t *testing.T) {
 		"70000000,login,ann", // the first is a minute back: still in the closed window
 		"72000000,login,ann",
 	)
+	log.Progress = func() { progress++ }
+	got, err := run(t, cfg, log)
+	require.NoError(t, err)
 	require.Equal(t, []string{
 		"10000 login ann true", "10100 login ann true", "10200 login ann false", "10200 login b,b true", "20000 login ann true",
 		"19000 login ann false", "69999 login ann false", "70000 login ann false", "72000 login ann true",
@@ -74,8 +76,8 @@ func TestReport(t *testing.T) {
 	require.InDelta(t, 9/got.Seconds, got.Rate, 1e-6)
 	got.Seconds, got.Rate = 0, 0
 	require.Equal(t, &Report{
-		Seen: eventlog.Seen{Format: eventlog.CSV}, Limits: "2/s, 3/m", Ladder: "50ms:1s, 1s:1m, 10s:1m", Skew: "0s",
-		Events: 9, Keys: 2, First: time.Unix(10, 0).UTC(), Last: time.Unix(72, 0).UTC(), RunsBack: "1s", runsBack: time.Second,
+		Seen: eventlog.Seen{Format: eventlog.CSV, Events: 9, First: time.Unix(10, 0).UTC(), Last: time.Unix(72, 0).UTC(), Back: time.Second}, Limits: "2/s, 3/m", Ladder: "50ms:1s, 1s:1m, 10s:1m", Skew: "0s",
+		Keys: 2, First: time.Unix(10, 0).UTC(), Last: time.Unix(72, 0).UTC(), RunsBack: "1s",
 		Admitted: 5, Denied: 4,
 		Worst: []Worst{
 			{Limit: "2/s", Max: 2, Admitted: 2, Ratio: 1, Event: "login", Feature: "ann"},
@@ -210,8 +212,8 @@ func TestOutOfSkew(t *testing.T) {
 	cfg := config(t, "2/s")
 	got := reported(t, cfg, "5000000,a,b", "2000000,x,y", "3000000,a,b")
 	require.Equal(t, "3s", got.RunsBack)
-	require.True(t, got.OutOfSkew(3*time.Second-1))
-	require.False(t, got.OutOfSkew(3*time.Second))
+	require.Equal(t, []string{"the stamps run back by up to 3s: --skew 3s allows for that"}, got.Notes(3*time.Second - 1)[1:])
+	require.Len(t, got.Notes(3*time.Second), 1)
 	require.Equal(t, time.Unix(2, 0).UTC(), got.First)
 	require.Equal(t, time.Unix(5, 0).UTC(), got.Last)
 }
@@ -231,14 +233,16 @@ func TestBadLines(t *testing.T) {
 	require.Zero(t, got.BadLines)
 
 	cfg := config(t, "2/s")
-	cfg.SkipBad = true
-	got = reported(t, cfg, lines...)
+	skipping := csvLog(lines...)
+	skipping.SkipBad = true
+	got, err = run(t, cfg, skipping)
+	require.NoError(t, err)
 	require.EqualValues(t, 2, got.Events)
 	require.EqualValues(t, 2, got.BadLines)
 	require.Equal(t, `log:3: time_us "zero" is not a whole number, want microseconds since 1970`, got.FirstBad)
 
 	// An error of the whole file is not skipped.
-	got, err = run(t, cfg, eventlog.NewReader(strings.NewReader("a,b\n"), "log", eventlog.CSV))
+	got, err = run(t, cfg, &eventlog.Log{Source: strings.NewReader("a,b\n"), Name: "log", Format: eventlog.CSV, SkipBad: true})
 	require.ErrorContains(t, err, "column time_us is missing")
 	require.Zero(t, got.BadLines)
 }
@@ -287,7 +291,7 @@ func TestInterrupt(t *testing.T) {
 	go func() { _, _ = out.Write([]byte("time_us,event,feature\n0,a,b\n0,a,b\n0,a,last\n")) }()
 	r, err := New(cfg)
 	require.NoError(t, err)
-	got, err := r.Run(ctx, eventlog.NewReader(in, "pipe", eventlog.Auto))
+	got, err := r.Run(ctx, &eventlog.Log{Source: in, Name: "pipe", Format: eventlog.Auto})
 	require.ErrorIs(t, err, context.Canceled)
 	require.EqualValues(t, 3, got.Events)
 }

@@ -17,15 +17,10 @@ type Report struct {
 	Limits   string    `json:"limits"`
 	Ladder   string    `json:"ladder"`
 	Skew     string    `json:"skew"`
-	Events   int64     `json:"events"`
 	Keys     int       `json:"keys"`
 	First    time.Time `json:"first"` // the oldest stamp; the zero time without events
 	Last     time.Time `json:"last"`  // the newest
 	RunsBack string    `json:"runs_back"`
-
-	// WholeSeconds is set if all stamps are whole seconds: then no window cuts a
-	// bucket of a second, and nothing is proved about such buckets.
-	WholeSeconds bool `json:"whole_seconds,omitempty"`
 
 	eventlog.Seen
 
@@ -58,8 +53,6 @@ type Report struct {
 	// Kept describes the keys left in the store. The caller fills it in; nil means
 	// none, for a store in this process.
 	Kept *Kept `json:"kept,omitempty"`
-
-	runsBack time.Duration
 }
 
 // Worst is the fullest true window of a limit, over all keys.
@@ -90,15 +83,10 @@ type DeniedKey struct {
 // mostDenied is the largest number of keys in Report.MostDenied.
 const mostDenied = 10
 
-// OutOfSkew reports whether stamps ran back further than the skew allows: then
-// nothing is promised.
-func (r *Report) OutOfSkew(skew time.Duration) bool { return r.runsBack > skew }
-
 func (r *Replay) finish(spent time.Duration) {
 	p := &r.report
 	p.Limits, p.Ladder, p.Skew = r.cfg.Limits.String(), r.cfg.Ladder.String(), dur.Format(r.cfg.Skew)
-	p.Keys = len(r.keys)
-	p.RunsBack = dur.Format(p.runsBack)
+	p.Keys, p.First, p.Last, p.RunsBack = len(r.keys), p.Seen.First, p.Seen.Last, dur.Format(p.Back)
 	p.Seconds = spent.Seconds()
 	if p.Events > 0 {
 		n := float64(p.Events)

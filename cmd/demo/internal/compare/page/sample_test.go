@@ -46,7 +46,7 @@ func sample(t testing.TB, trips float64) *compare.Report {
 	require.NoError(t, err)
 	r := *base
 	r.Log, r.Skew, r.RunsBack = "access.log.gz", "5s", "3s"
-	r.Seen = eventlog.Seen{BadLines: 12, FirstBad: `line 881: "GET /": no time`}
+	r.BadLines, r.FirstBad = 12, `line 881: "GET /": no time`
 	r.LeftOut = []compare.LeftOut{{Name: "abacus 1m:1h", Why: "its tiers are kept too briefly for 1d"}}
 	r.Algorithms, r.Heat.Hits = slices.Clone(r.Algorithms), slices.Clone(r.Heat.Hits)
 	const points = 501
@@ -71,7 +71,7 @@ func edges(t testing.TB) map[string]*compare.Report {
 	one.Algorithms, one.Curve.Counts = one.Algorithms[:1], one.Curve.Counts[:1]
 
 	event := &compare.Report{
-		Log: "one.csv", Limit: "1/s", Events: 1, Keys: 1, From: at, To: at, Store: "memory", Reference: "sliding log",
+		Log: "one.csv", Limit: "1/s", Seen: eventlog.Seen{Events: 1}, Keys: 1, From: at, To: at, Store: "memory", Reference: "sliding log",
 		Algorithms: []compare.Algorithm{
 			{Name: "sliding log", Source: "classic", Admitted: 1, Relative: 1, WorstWindow: 1, BytesPerKey: 80},
 			{Name: "gcra", Source: "classic", Admitted: 1, Relative: 1, WorstWindow: 1, BytesPerKey: 80},

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
+	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 )
 
 func TestMarks(t *testing.T) {
@@ -36,7 +37,7 @@ func TestMarks(t *testing.T) {
 // TestWhatIsBest: the exact log gets no mark for equality with the reference, and
 // a window below the limit is as good as a full window.
 func TestWhatIsBest(t *testing.T) {
-	columns, rows := table(&compare.Report{Reference: "log", Events: 9, Algorithms: []compare.Algorithm{
+	columns, rows := table(&compare.Report{Reference: "log", Seen: eventlog.Seen{Events: 9}, Algorithms: []compare.Algorithm{
 		{Name: "log", Relative: 1, WorstWindow: 1},
 		{Name: "fixed", Relative: 1.3, WorstWindow: 1.9, Differently: 5},
 		{Name: "tiers", Relative: 0.9, WorstWindow: 0.5, Differently: 1},

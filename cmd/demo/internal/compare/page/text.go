@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
-	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/internal/words"
 )
@@ -33,9 +32,6 @@ func Text(reports []*compare.Report, width int) []byte {
 			tell("log", "%s", text.Clean(r.Log, 600))
 			tell("", "%s of %s in %s, %s to %s", words.Plural(r.Events, "event"), words.Plural(int64(r.Keys), "key"), text.Roughly(r.To.Sub(r.From)),
 				r.From.Format(time.DateTime), r.To.Format(time.DateTime+" MST"))
-			if r.WholeSeconds {
-				tell("", eventlog.WholeSeconds)
-			}
 			for _, note := range r.Notes() {
 				tell("", "%s", note)
 			}
@@ -45,9 +41,6 @@ func Text(reports []*compare.Report, width int) []byte {
 		exact := r.Algorithms[0]
 		tell("limit", "%s, store %s, skew %s; of %s the %s admits %s, %s", r.Limit, r.Store, r.Skew,
 			words.Plural(r.Events, "event"), r.Reference, words.Commas(exact.Admitted), text.Percent(exact.Admitted, r.Events))
-		if r.OutOfSkew() {
-			tell("", "the stamps run back by up to %[1]s: --skew %[1]s allows for that", r.RunsBack)
-		}
 		for i := 0; i < len(r.LeftOut); {
 			names, why := []string{}, r.LeftOut[i].Why
 			for ; i < len(r.LeftOut) && r.LeftOut[i].Why == why; i++ {

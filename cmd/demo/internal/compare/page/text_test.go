@@ -9,6 +9,7 @@ import (
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare/page"
+	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 )
 
 // The table keeps to its width, whatever the numbers.
@@ -21,7 +22,7 @@ func TestComparisonFits(t *testing.T) {
 			a.BytesPerKey, a.BytesWorstKey, a.ReadsPerEvent, a.NanosPerEvent = 12_345_678, 12_345_678, 8_900, 12_345_678
 		}
 		r := &compare.Report{
-			Log: strings.Repeat("a long name/", 20), Limit: "5/d", Store: "redis://h", Reference: "sliding log", Events: 1_000_000, Keys: 9,
+			Log: strings.Repeat("a long name/", 20), Limit: "5/d", Store: "redis://h", Reference: "sliding log", Seen: eventlog.Seen{Events: 1_000_000}, Keys: 9,
 			Algorithms: []compare.Algorithm{{Name: "sliding log", Source: "classic", Worst: "N", Relative: 1, WorstWindow: 1}, a},
 			LeftOut:    []compare.LeftOut{{Name: "textbook tiers", Why: "Per is 1500ms, want whole seconds"}},
 		}
@@ -53,7 +54,7 @@ func TestComparisonFits(t *testing.T) {
 // The speed of the machine does not change the form of the table.
 func TestComparisonOnASlowMachine(t *testing.T) {
 	form := func(width int, nanos float64) (widths []int) {
-		r := &compare.Report{Limit: "5/d", Store: "redis://h", Reference: "sliding log", Events: 1_000_000, Keys: 9, Algorithms: []compare.Algorithm{
+		r := &compare.Report{Limit: "5/d", Store: "redis://h", Reference: "sliding log", Seen: eventlog.Seen{Events: 1_000_000}, Keys: 9, Algorithms: []compare.Algorithm{
 			{Name: "abacus 1s:1d, 1m:1d, 1h:1d", Source: "abacus", Worst: "N", BytesPerKey: 12_345_678, BytesWorstKey: 12_345_678, TripsPerEvent: 1, NanosPerEvent: nanos}}}
 		for line := range strings.Lines(string(page.Text([]*compare.Report{r}, width))) {
 			widths = append(widths, utf8.RuneCountInString(line))
