@@ -99,12 +99,7 @@ func (c *checkCmd) Run(e *cli.Env) error {
 	if out.OK = err == nil; !out.OK {
 		out.Error = err.Error()
 	}
-	return cmp.Or(err, e.Print(c.JSON, out, func() (last []byte) {
-		if out.Removed > 0 {
-			last = fmt.Appendf(nil, "\n%s that began with %s removed\n", words.Plural(out.Removed, "item"), out.Prefix)
-		}
-		return last
-	}))
+	return cmp.Or(err, e.Print(c.JSON, "check", out))
 }
 
 var marks = map[check.Status]string{check.OK: "✓", check.Fact: "-", check.Warning: "!", check.Failed: "✗"}

@@ -1,9 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
-	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -44,7 +42,7 @@ func (c *forgetCmd) Run(e *cli.Env) error {
 		return err
 	}
 	defer store.Close()
-	gone := emptied{done: "forgot"}
+	gone := emptied{Done: "forgot"}
 	var features []feature.Feature
 	for _, given := range c.Features {
 		if store.lim == nil {
@@ -62,13 +60,13 @@ func (c *forgetCmd) Run(e *cli.Env) error {
 	if store.lim != nil {
 		err = store.lim.Forget(e.Ctx, c.Event, features...)
 	}
-	for i := 0; store.lim == nil && i < len(gone.all) && err == nil; i++ {
-		err = store.count.Forget(e.Ctx, gone.all[i].Key)
+	for i := 0; store.lim == nil && i < len(gone.All) && err == nil; i++ {
+		err = store.count.Forget(e.Ctx, gone.All[i].Key)
 	}
 	if err != nil {
 		return notStore(err)
 	}
-	return gone.print(e.Stdout, c.Keys.Store)
+	return gone.print(e, c.Keys.Store)
 }
 
 type eraseCmd struct {
@@ -98,7 +96,7 @@ func (c *eraseCmd) Run(e *cli.Env) error {
 		return err
 	}
 	defer store.Close()
-	gone := emptied{done: "erased"}
+	gone := emptied{Done: "erased"}
 	features := make([]feature.Feature, len(c.Features))
 	for i, given := range c.Features {
 		if features[i], err = c.Keys.Program.feature(given); err != nil {
@@ -117,25 +115,26 @@ func (c *eraseCmd) Run(e *cli.Env) error {
 	if err := store.lim.Erase(e.Ctx, features...); err != nil {
 		return notStore(err)
 	}
-	return gone.print(e.Stdout, c.Keys.Store)
+	return gone.print(e, c.Keys.Store)
 }
 
 // emptied is the keys that a command empties, with the counts before.
 type emptied struct {
-	done string // the deed: "forgot"
-	all  []limiter.Usage
-	none []string // features that counted nothing
+	Store cli.Store
+	Done  string // the deed: "forgot"
+	All   []limiter.Usage
+	none  []string // features that counted nothing
 }
 
 // look notes the counts of a feature under the rules of events.
 func (g *emptied) look(ctx context.Context, lim *limiter.Limiter, given string, f feature.Feature, events ...string) error {
-	before := len(g.all)
+	before := len(g.All)
 	for _, event := range events {
 		all, err := lim.Usage(ctx, event, f)
 		if err != nil {
 			return notStore(err)
 		}
-		g.all = append(g.all, all...)
+		g.All = append(g.All, all...)
 	}
 	g.missed(given, before)
 	return nil
@@ -143,35 +142,22 @@ func (g *emptied) look(ctx context.Context, lim *limiter.Limiter, given string, 
 
 // count notes the counts of a key without a limiter.
 func (g *emptied) count(ctx context.Context, count *counter.Counter, key counter.Key) error {
-	ladder, before := count.Config().Ladder, len(g.all)
+	ladder, before := count.Config().Ladder, len(g.All)
 	hits, err := count.Count(ctx, key, ladder.At(ladder.Len()-1).Keep)
-	g.all = append(g.all, limiter.Usage{Key: key, Total: hits})
+	g.All = append(g.All, limiter.Usage{Key: key, Total: hits})
 	g.missed(key.Feature, before)
 	return notStore(err)
 }
 
 // missed notes a feature without counts, whose keys are those from first on.
 func (g *emptied) missed(given string, first int) {
-	if !slices.ContainsFunc(g.all[first:], func(u limiter.Usage) bool { return u.Total.High > 0 || u.Banned > 0 }) {
+	if !slices.ContainsFunc(g.All[first:], func(u limiter.Usage) bool { return u.Total.High > 0 || u.Banned > 0 }) {
 		g.none = append(g.none, text.Clean(given, cli.Columns))
 	}
 }
 
 // print writes a line for each key.
-func (g *emptied) print(to io.Writer, store cli.Store) error {
-	lines := fmt.Sprintf("store   %s\n", store)
-	for _, u := range g.all {
-		was := "nothing was counted"
-		if u.Total.High > 0 {
-			was = words.Plural(u.Total.High, "hit")
-		}
-		if u.Banned > 0 {
-			was += ", banned for " + rest(u.Banned) + " more"
-		}
-		lines += fmt.Sprintf("%s  %s: %s\n", g.done, text.Key(u.Key.Event, u.Key.Feature, cli.Columns-40), was)
-	}
-	if _, err := io.WriteString(to, lines); err != nil {
-		return err
-	}
-	return found(g.none)
+func (g *emptied) print(e *cli.Env, store cli.Store) error {
+	g.Store = store
+	return cmp.Or(e.Print(false, "forget", g), found(g.none))
 }

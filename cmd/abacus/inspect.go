@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/abacus-go/abacus/cmd/abacus/internal/inspect"
@@ -13,8 +10,6 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/dur"
-	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -75,7 +70,7 @@ func (c *inspectCmd) Run(e *cli.Env) error {
 	}
 	seen.Store, seen.Prefix = c.Keys.Store.String(), c.Keys.Program.Prefix
 	ruledBy(seen, usage)
-	err = e.Print(c.JSON, seen, func() []byte { return c.render(seen) })
+	err = e.Print(c.JSON, "inspect", seen)
 	if err == nil && seen.Empty() {
 		err = found([]string{text.Key(c.Event, c.Feature, cli.Columns)})
 	}
@@ -108,7 +103,7 @@ func (c *inspectCmd) usage(ctx context.Context, store *opened) (u limiter.Usage,
 // ruledBy adds the findings of a limiter.
 func ruledBy(f *inspect.Found, u limiter.Usage) {
 	if u.Banned > 0 {
-		f.Banned = rest(u.Banned)
+		f.Banned = text.Rest(u.Banned)
 	}
 	if u.Override != nil {
 		f.Override = u.Override.String() + ": " + rulesdiff.Effect(*u.Override)
@@ -116,67 +111,8 @@ func ruledBy(f *inspect.Found, u limiter.Usage) {
 	for _, l := range u.Limits {
 		for i := range f.Windows {
 			if w := &f.Windows[i]; w.Limit == l.Limit.String() && l.RetryAfter > 0 {
-				w.Free = rest(l.RetryAfter)
+				w.Free = text.Rest(l.RetryAfter)
 			}
 		}
 	}
-}
-
-// rest is a time to wait, rounded up to seconds.
-func rest(d time.Duration) string {
-	return dur.Format((d + time.Second - 1).Truncate(time.Second))
-}
-
-// render formats f as text.
-func (c *inspectCmd) render(f *inspect.Found) []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "store   %s\n", f.Store)
-	fmt.Fprintf(&b, "key     %s\n", text.Key(f.Event, f.Feature, cli.Columns-8))
-	fmt.Fprintf(&b, "prefix  %s\n", f.Prefix)
-	fmt.Fprintf(&b, "ladder  %s\n", f.Ladder)
-	fmt.Fprintf(&b, "at      %s\n", f.At.Format("2006-01-02 15:04:05.999 MST"))
-	if f.Banned != "" {
-		fmt.Fprintf(&b, "banned  for %s more, whatever the limits say\n", f.Banned)
-	}
-	if f.Override != "" {
-		fmt.Fprintf(&b, "override of %s\n", f.Override)
-	}
-	if f.Empty() {
-		b.WriteString("\nNothing is counted.\n")
-		return b.Bytes()
-	}
-	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-	fmt.Fprint(w, "\nwindow\thits\n")
-	for _, window := range f.Windows {
-		hits := words.Commas(window.Low)
-		if window.High != window.Low {
-			hits += " to " + words.Commas(window.High)
-		}
-		if window.Room > 0 {
-			hits += fmt.Sprintf("\tof %s: room for %s", window.Limit, words.Commas(window.Room))
-		} else if window.Limit != "" {
-			hits += fmt.Sprintf("\tof %s: full", window.Limit)
-			if window.Free != "" {
-				hits += ", room in " + window.Free
-			}
-		}
-		fmt.Fprintf(w, "%s\t%s\n", window.Length, hits)
-	}
-	w.Flush()
-	for _, tier := range f.Tiers {
-		if len(tier.Buckets) == 0 {
-			continue
-		}
-		more := ""
-		if tier.More {
-			more = ", and older ones"
-		}
-		fmt.Fprintf(&b, "\nbuckets of %s, kept for %s%s\n", tier.Width, tier.Keep, more)
-		w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-		for _, bucket := range tier.Buckets {
-			fmt.Fprintf(w, "  %s\t%s\n", bucket.Start.Format("2006-01-02 15:04:05.999"), words.Commas(bucket.Count))
-		}
-		w.Flush()
-	}
-	return b.Bytes()
 }

@@ -9,6 +9,8 @@
 package main
 
 import (
+	"embed"
+
 	"github.com/abacus-go/abacus/cmd/internal/cli"
 )
 
@@ -26,11 +28,15 @@ const description = `Run abacus: look after the store and the rules of a service
 
 Exit status: 0 all went well; 1 bad or unreadable input, a check or a store that failed, or output that cannot be written; 2 a mistake on the command line; 3 a feature counts nothing; 130 interrupted.`
 
+//go:embed reports
+var reports embed.FS
+
 func main() {
 	cli.Program{
 		Name:        "abacus",
 		Description: description,
 		Commands:    &commands{},
+		Reports:     reports,
 		Elsewhere:   elsewhere,
 	}.Main()
 }

@@ -1,19 +1,16 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"text/tabwriter"
+	"time"
 
 	"github.com/abacus-go/abacus/cmd/abacus/internal/rulesdiff"
 	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
-	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/rules"
@@ -50,76 +47,57 @@ Examples:
     abacus rules check --quiet rules/*.yaml`
 }
 
+// meant is a file of rules.
+type meant struct {
+	File  string
+	Rules []meaning
+}
+
+// meaning is a rule of a limiter, with what follows from it.
+type meaning struct {
+	limiter.Rule
+	Closed     bool          // a limit admits nothing
+	Kept       time.Duration // of a count
+	Exceptions []string
+}
+
 // Run prints the rules of the good files, and fails with the errors of the others.
 func (c *rulesCheckCmd) Run(e *cli.Env) error {
-	var out bytes.Buffer
+	var files []meant
 	failed := int64(0)
-	for _, file := range c.Files {
-		set, err := rules.Load(file)
+	for _, name := range c.Files {
+		set, err := rules.Load(name)
 		if err != nil {
 			failed++
 			fmt.Fprintln(e.Stderr, err)
-			continue
-		}
-		if c.Quiet {
 			continue
 		}
 		lim, err := cli.Limiter(set.Rules)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&out, "%s: %s\n", file, words.Plural(int64(len(set.Rules)), "rule"))
+		file := meant{File: name}
 		for _, event := range lim.Events() {
 			for _, r := range lim.Rules(event) {
-				explain(&out, r, lim)
+				coarsest := r.Ladder.At(r.Ladder.Len() - 1)
+				m := meaning{Rule: r, Kept: coarsest.Keep + coarsest.Width}
+				m.Closed = slices.ContainsFunc(r.Limits, func(l counter.Limit) bool { return l.Max == 0 })
+				for _, o := range r.Overrides {
+					m.Exceptions = append(m.Exceptions, o.String()+counted(lim, r, o.Value)+": "+rulesdiff.Effect(o))
+				}
+				file.Rules = append(file.Rules, m)
 			}
 		}
+		files = append(files, file)
 	}
-	_, err := e.Stdout.Write(out.Bytes())
+	var err error
+	if !c.Quiet {
+		err = e.Print(false, "rules", files)
+	}
 	if failed > 0 {
 		return errors.Join(err, fmt.Errorf("%s of %d with errors", words.Plural(failed, "file"), len(c.Files)))
 	}
 	return err
-}
-
-// explain writes the meaning of a rule of lim, with its ladder.
-func explain(out io.Writer, r limiter.Rule, lim *limiter.Limiter) {
-	fmt.Fprintf(out, "\n%s", r)
-	switch {
-	case r.Soft && r.Percent > 0:
-		fmt.Fprintf(out, ", soft, enforced for %d %%", r.Percent)
-	case r.Soft:
-		fmt.Fprint(out, ", soft")
-	}
-	fmt.Fprintln(out)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	line := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "  %s\t"+format+"\n", append([]any{name}, args...)...)
-	}
-	line("limits", "%s", r.Limits)
-	if slices.ContainsFunc(r.Limits, func(l counter.Limit) bool { return l.Max == 0 }) {
-		line("", "a limit of 0 admits nothing, ever")
-	}
-	for _, plan := range r.Plans {
-		line("plan", "%s", plan)
-	}
-	if r.Else != "" {
-		line("else", "%q: %s", r.Else, r.ElseLimits)
-	}
-	if r.Ban > 0 {
-		line("ban", "%s", dur.Format(r.Ban))
-	}
-	line("ladder", "%s", r.Ladder)
-	if r.Former != nil {
-		line("former", "%s", r.Former.Ladder)
-	}
-	coarsest := r.Ladder.At(r.Ladder.Len() - 1)
-	line("kept", "%s after the last hit, and on servers a little longer", dur.Format(coarsest.Keep+coarsest.Width))
-	line("policy", "%s, without a feature %s", r.OnFailure, r.IfMissing)
-	for _, o := range r.Overrides {
-		line("override", "%s: %s", o.String()+counted(lim, r, o.Value), rulesdiff.Effect(o))
-	}
-	w.Flush()
 }
 
 // counted names the key of a value, if the key is another text or has other features
@@ -157,25 +135,10 @@ func (c *rulesDiffCmd) Run(e *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	changes := changed{rulesdiff.Diff(before, after)}
-	return e.Print(c.JSON, changes, changes.render)
+	return e.Print(c.JSON, "diff", changed{rulesdiff.Diff(before, after)})
 }
 
 // changed is the output of abacus rules diff --json.
 type changed struct {
 	Changes []rulesdiff.Change `json:"changes"`
-}
-
-func (c changed) render() []byte {
-	var out bytes.Buffer
-	for _, change := range c.Changes {
-		fmt.Fprintf(&out, "%s\n", change.Rule)
-		for _, line := range change.Changes {
-			fmt.Fprintf(&out, "  %-9s  %s\n", line.Kind, line.Text)
-		}
-	}
-	if len(c.Changes) == 0 {
-		out.WriteString("no rule differs\n")
-	}
-	return out.Bytes()
 }

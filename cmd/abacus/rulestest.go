@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/csv"
@@ -72,7 +71,7 @@ type mostHit struct {
 	Denied  int64  `json:"denied"`
 }
 
-// Run tries all rules on all keys.
+// Run prints for each rule what it would have denied.
 func (c *rulesTestCmd) Run(e *cli.Env) error {
 	var now []limiter.Rule
 	all, err := cli.Rules(c.Rules)
@@ -97,26 +96,16 @@ func (c *rulesTestCmd) Run(e *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	bar := e.Progress()
-	bar.Show("rules test", int64(len(found)), false)
-	for i, key := range found {
-		bar.Set(int64(i))
-		for _, r := range results {
-			if r.Refused == "" && r.rule.Event == key.Event && r.rule.Kind == feature.KindOf(key.Feature) {
-				if err = r.try(e.Ctx, key); err != nil {
-					err = fmt.Errorf("%s: %w", text.Key(key.Event, key.Feature, cli.Columns), err)
-				}
-			}
-		}
-		if err != nil {
-			break
-		}
-	}
-	bar.Clear()
-	if err != nil {
+	if err := tryAll(e, results, found); err != nil {
 		return err
 	}
-	if err := c.print(e, results, nameless); err != nil {
+	err = e.Print(c.JSON, "test", struct {
+		Store    string   `json:"store"`
+		Rules    []*tried `json:"rules"`
+		Nameless int64    `json:"keys_without_name"`
+		Now      string   `json:"-"`
+	}{c.Store.String(), results, nameless, c.Now})
+	if err != nil {
 		return err
 	}
 	refused := int64(0)
@@ -127,6 +116,24 @@ func (c *rulesTestCmd) Run(e *cli.Env) error {
 	}
 	if refused > 0 {
 		return fmt.Errorf("%s of %d cannot be told from counters", words.Plural(refused, "rule"), len(results))
+	}
+	return nil
+}
+
+// tryAll tries all rules on all keys.
+func tryAll(e *cli.Env, results []*tried, found []counter.Key) error {
+	bar := e.Progress()
+	bar.Show("rules test", int64(len(found)), false)
+	defer bar.Clear()
+	for i, key := range found {
+		bar.Set(int64(i))
+		for _, r := range results {
+			if r.Refused == "" && r.rule.Event == key.Event && r.rule.Kind == feature.KindOf(key.Feature) {
+				if err := r.try(e.Ctx, key); err != nil {
+					return fmt.Errorf("%s: %w", text.Key(key.Event, key.Feature, cli.Columns), err)
+				}
+			}
+		}
 	}
 	return nil
 }
@@ -242,38 +249,4 @@ func (r *tried) try(ctx context.Context, key counter.Key) error {
 		r.Most = r.Most[:min(len(r.Most), 5)]
 	}
 	return nil
-}
-
-func (c *rulesTestCmd) print(e *cli.Env, results []*tried, nameless int64) error {
-	out := struct {
-		Store    string   `json:"store"`
-		Rules    []*tried `json:"rules"`
-		Nameless int64    `json:"keys_without_name"`
-	}{c.Store.String(), results, nameless}
-	return e.Print(c.JSON, out, func() []byte { return c.render(results, nameless) })
-}
-
-// render is the results for people.
-func (c *rulesTestCmd) render(results []*tried, nameless int64) []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "store   %s\n", c.Store)
-	if nameless > 0 {
-		fmt.Fprintf(&b, "        %s stored as digests, not tried: name them by --keys\n", words.Plural(nameless, "key"))
-	}
-	if c.Now == "" {
-		fmt.Fprint(&b, "        without --now, rules are taken for tighter than those of now\n")
-	}
-	for _, r := range results {
-		fmt.Fprintf(&b, "\n%s: %s\n", r.Rule, r.Limits)
-		if r.Refused != "" {
-			fmt.Fprintf(&b, "  REFUSED: %s.\n  Denied hits are not in the counters: let a soft rule count beside.\n", r.Refused)
-			continue
-		}
-		fmt.Fprintf(&b, "  hits     %14s   of %s\n", words.Commas(r.Hits), words.Plural(r.Keys, "key"))
-		fmt.Fprintf(&b, "  denied   %14s   %s, of %s\n", words.Commas(r.Denied), text.Percent(r.Denied, r.Hits), words.Plural(r.Of, "key"))
-		for _, m := range r.Most {
-			fmt.Fprintf(&b, "           %14s   of %s of %s\n", words.Commas(m.Denied), words.Commas(m.Hits), text.Clean(m.Feature, 40))
-		}
-	}
-	return b.Bytes()
 }

@@ -101,7 +101,11 @@ func (c *compareCmd) Run(e *cli.Env) (err error) {
 			return err
 		}
 	}
-	err = e.Print(c.JSON, compared{reports}, func() []byte { return page.Text(reports, width(e.Stdout)) })
+	if c.JSON {
+		err = e.Print(true, "", compared{reports})
+	} else {
+		_, err = e.Stdout.Write(page.Text(reports, width(e.Stdout)))
+	}
 	for _, r := range reports {
 		err = cmp.Or(err, r.Broken())
 	}

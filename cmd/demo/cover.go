@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/abacus-go/abacus/classic"
 	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/internal/dur"
-	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -36,6 +34,7 @@ type coverOf struct {
 	From  time.Time `json:"from"`
 	To    time.Time `json:"to"` // the first instant after the cover
 	Runs  []runOf   `json:"runs"`
+	Left  string    `json:"-"` // the meaning of From, next to the start of the window
 }
 
 type runOf struct {
@@ -55,6 +54,7 @@ type explained struct {
 	Plain    int64     `json:"finest_reads"` // with every bucket of that tier read
 	Textbook coverOf   `json:"textbook"`
 	Abacus   coverOf   `json:"abacus"`
+	Lines    []string  `json:"-"` // both drawn; none if there are too many runs for a line
 }
 
 // Run prints both covers of the window.
@@ -73,57 +73,22 @@ func (c *coverCmd) Run(e *cli.Env) error {
 	width := l.At(fine).Width
 	x := explained{
 		At: at, Window: dur.Format(window), Ladder: l.String(), Skew: dur.Format(time.Duration(c.Skew)),
-		Finest: dur.Format(width), Plain: int64((window + width - 1) / width), Textbook: tell(textbook), Abacus: tell(cover),
+		Finest: dur.Format(width), Plain: int64((window + width - 1) / width),
+		Textbook: tell(textbook, at.Add(-window)), Abacus: tell(cover, at.Add(-window)),
+		Lines: drawCovers(drawn{"textbook", textbook}, drawn{"abacus", cover}),
 	}
-	return e.Print(c.JSON, x, func() []byte { return c.render(&x, textbook, cover) })
+	return e.Print(c.JSON, "cover", x)
 }
 
-// render is the explanation for people.
-func (c *coverCmd) render(x *explained, textbook, cover tiers.Cover) []byte {
-	var b bytes.Buffer
-	at, window := time.Time(c.At), time.Duration(c.Window)
-	fmt.Fprintf(&b, "window  %s, up to %s\n", x.Window, at.Format("2006-01-02 15:04:05.999 MST"))
-	fmt.Fprintf(&b, "ladder  %s\n", x.Ladder)
-	if c.Skew > 0 {
-		fmt.Fprintf(&b, "skew    %s\n", x.Skew)
-	}
-	if lines := drawCovers(drawn{"textbook", textbook}, drawn{"abacus", cover}); lines != nil {
-		fmt.Fprintf(&b, "\n%*s\n", cli.Columns, "reads")
-		for _, line := range lines {
-			fmt.Fprintln(&b, line)
-		}
-	}
-	fmt.Fprintf(&b, "\n%-66s%8s reads\n", "every bucket of "+x.Finest, words.Commas(x.Plain))
-	x.Textbook.print(&b, "textbook: both ragged edges added up")
-	x.Abacus.print(&b, "abacus: the bucket that holds now is read whole")
-	fmt.Fprintf(&b, "\n%s\n%s\n", leftEdge("the textbook cover", textbook, at.Add(-window)), leftEdge("that of abacus", cover, at.Add(-window)))
-	return b.Bytes()
-}
-
-func tell(c tiers.Cover) coverOf {
-	t := coverOf{Reads: c.Reads(), From: c[0].Start().UTC(), To: c[len(c)-1].End().UTC()}
+func tell(c tiers.Cover, window time.Time) coverOf {
+	t := coverOf{Reads: c.Reads(), From: c[0].Start().UTC(), To: c[len(c)-1].End().UTC(), Left: "is exact"}
 	for _, run := range c {
 		t.Runs = append(t.Runs, runOf{dur.Format(run.Width), run.N, run.Start().UTC(), run.End().UTC()})
 	}
+	if d := t.From.Sub(window); d > 0 {
+		t.Left = fmt.Sprintf("misses the hits of %s", dur.Format(d))
+	} else if d < 0 {
+		t.Left = fmt.Sprintf("counts the hits of %s too many", dur.Format(-d))
+	}
 	return t
-}
-
-func (c coverOf) print(b *bytes.Buffer, title string) {
-	const instant = "2006-01-02 15:04:05.999"
-	fmt.Fprintf(b, "\n%-66s%8s reads\n", title, words.Commas(c.Reads))
-	for _, run := range c.Runs {
-		fmt.Fprintf(b, "%9s x %-6s %-23s to %s\n", words.Commas(run.Buckets), run.Width, run.From.Format(instant), run.To.Format(instant))
-	}
-}
-
-// leftEdge tells the start of a cover beside the start of the window, and the
-// meaning for the hits in between.
-func leftEdge(name string, c tiers.Cover, window time.Time) string {
-	switch d := c[0].Start().Sub(window); {
-	case d > 0:
-		return fmt.Sprintf("At the left edge %s misses the hits of %s.", name, dur.Format(d))
-	case d < 0:
-		return fmt.Sprintf("At the left edge %s counts the hits of %s too many.", name, dur.Format(-d))
-	}
-	return fmt.Sprintf("At the left edge %s is exact.", name)
 }

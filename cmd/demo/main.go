@@ -10,6 +10,7 @@
 package main
 
 import (
+	"embed"
 	"slices"
 	"strings"
 
@@ -29,11 +30,15 @@ const description = `Try abacus: at most Max in any window, counted on a few rod
 
 Exit status: 0 all went well; 1 bad or unreadable input, a store that failed, or output that cannot be written; 2 a mistake on the command line; 130 interrupted.`
 
+//go:embed reports
+var reports embed.FS
+
 func main() {
 	cli.Program{
 		Name:        "demo",
 		Description: description,
 		Commands:    &commands{},
+		Reports:     reports,
 		Elsewhere:   elsewhere,
 	}.Main()
 }

@@ -127,7 +127,7 @@ func (c *replayCmd) print(e *cli.Env, report *replay.Report, err error) error {
 	if !c.JSON && err != nil && report.Events == 0 && err != cli.ErrInterrupted && !errors.Is(err, counter.ErrStore) {
 		return nil // there is nothing to tell but the error: nothing was stored
 	}
-	return e.Print(c.JSON, report, func() []byte { return renderReport(report, time.Duration(c.Skew)) })
+	return e.Print(c.JSON, "replay", report)
 }
 
 // coarser leaves out the tiers finer than grid.

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -30,7 +28,9 @@ type rulesReplay struct {
 	Without int64            `json:"without_rules"` // lines of events that have no rules
 	Rules   []*replayedRule  `json:"rules"`
 	Stopped string           `json:"stopped,omitempty"`
-	most    map[string]int64 // denials by event and feature
+	File    string           `json:"-"` // the log
+	By      string           `json:"-"` // the file of the rules
+	denied  map[string]int64 // by event and feature
 }
 
 // replayedRule is the decisions by a rule.
@@ -51,7 +51,7 @@ func newRulesReplay(file string, skew time.Duration) (*rulesReplay, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rulesReplay{kinds: map[string][]string{}, Rules: []*replayedRule{}, most: map[string]int64{}}
+	r := &rulesReplay{kinds: map[string][]string{}, Rules: []*replayedRule{}, By: file, denied: map[string]int64{}}
 	for i := range all {
 		// Nothing fails here, and a line has one feature.
 		all[i].OnFailure, all[i].IfMissing, all[i].Former = limiter.FailClosed, limiter.MissingSkip, nil
@@ -108,7 +108,7 @@ func (r *rulesReplay) decide(ctx context.Context, e *eventlog.Event) (allowed bo
 		row.Admitted++
 	} else {
 		row.Denied++
-		r.most[e.Event+" of "+given]++
+		r.denied[e.Event+" of "+given]++
 	}
 	return verdict.Allowed, nil
 }
@@ -131,6 +131,7 @@ func (c *replayCmd) runRules(e *cli.Env) error {
 	if err != nil {
 		return err
 	}
+	r.File = in.name
 	bar := e.Progress()
 	bar.Show("replay", in.size, true)
 	err = c.log(in, bar).Each(e.Ctx, &r.Seen, func(event *eventlog.Event) error {
@@ -144,34 +145,20 @@ func (c *replayCmd) runRules(e *cli.Env) error {
 	if err = cmp.Or(e.Cause(err), out.close()); err != nil {
 		r.Stopped = err.Error()
 	}
-	return cmp.Or(err, e.Print(c.JSON, r, func() []byte { return r.render(in.name, c.Rules) }))
+	return cmp.Or(err, e.Print(c.JSON, "rules", r))
 }
 
-// render is the report for people.
-func (r *rulesReplay) render(log, file string) []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "log           %s (%s), %s\n", text.Clean(log, 50), r.Format, words.Plural(r.Events, "event"))
-	for _, note := range r.Skipped() {
-		fmt.Fprintf(&b, "              %s\n", note)
+// denied is a key and its denials.
+type denied struct {
+	Key    string
+	Denied int64
+}
+
+// Most is the keys that were denied most, ten at most.
+func (r *rulesReplay) Most() (all []denied) {
+	for key, n := range r.denied {
+		all = append(all, denied{key, n})
 	}
-	if r.Without > 0 {
-		fmt.Fprintf(&b, "              %s without rules\n", words.Plural(r.Without, "event"))
-	}
-	if r.Stopped != "" {
-		fmt.Fprintf(&b, "              STOPPED: %s\n", r.Stopped)
-	}
-	fmt.Fprintf(&b, "rules         %s\n", text.Clean(file, 60))
-	for _, row := range r.Rules {
-		fmt.Fprintf(&b, "\n%s: %s\n", row.Rule, row.Limits)
-		fmt.Fprintf(&b, "  admitted %14s   %s\n", words.Commas(row.Admitted), text.Percent(row.Admitted, row.Events))
-		fmt.Fprintf(&b, "  denied   %14s   %s\n", words.Commas(row.Denied), text.Percent(row.Denied, row.Events))
-	}
-	names := slices.SortedFunc(maps.Keys(r.most), func(a, b string) int { return cmp.Or(cmp.Compare(r.most[b], r.most[a]), cmp.Compare(a, b)) })
-	for i, name := range names[:min(len(names), 10)] {
-		if i == 0 {
-			fmt.Fprintf(&b, "\n%12s   key\n", "denied most")
-		}
-		fmt.Fprintf(&b, "%12s   %s\n", words.Commas(r.most[name]), text.Clean(name, 60))
-	}
-	return b.Bytes()
+	slices.SortFunc(all, func(a, b denied) int { return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Key, b.Key)) })
+	return all[:min(len(all), 10)]
 }

@@ -3,18 +3,23 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"regexp"
 	"syscall"
+	"text/tabwriter"
+	"text/template"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 )
@@ -34,7 +39,8 @@ const Columns = 80
 type Program struct {
 	Name        string
 	Description string
-	Commands    any // a struct as kong reads it
+	Commands    any   // a struct as kong reads it
+	Reports     fs.FS // of the templates reports/NAME.txt
 
 	// Elsewhere returns the command of the other program that the arguments mean, or
 	// nothing. There is one argument at least.
@@ -47,6 +53,8 @@ type Env struct {
 	Stdin  *os.File
 	Stdout io.Writer
 	Stderr *os.File
+
+	reports *template.Template
 }
 
 // ErrInterrupted is the error of a command that was interrupted.
@@ -81,7 +89,7 @@ func (p Program) Main() {
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second interrupt kills
-	e := &Env{ctx, os.Stdin, os.Stdout, os.Stderr}
+	e := &Env{ctx, os.Stdin, os.Stdout, os.Stderr, template.Must(template.New("").Funcs(text.Funcs).ParseFS(p.Reports, "reports/*.txt"))}
 	err := p.run(os.Args[1:], e)
 	if err != nil {
 		fmt.Fprintf(e.Stderr, "%s: %v\n", p.Name, err)
@@ -127,13 +135,21 @@ func status(err error) int {
 }
 
 // Print writes what a command tells at its end: v as one indented object of JSON, if
-// the user asked for that, or else text.
-func (e *Env) Print(asJSON bool, v any, text func() []byte) error {
+// the user asked for that, or else by a template of the program. Tabs in the text align
+// columns of adjacent lines.
+func (e *Env) Print(asJSON bool, report string, v any) error {
 	if asJSON {
 		out := json.NewEncoder(e.Stdout)
 		out.SetIndent("", "  ")
 		return out.Encode(v)
 	}
-	_, err := e.Stdout.Write(text())
+	var b bytes.Buffer
+	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	if err := errors.Join(e.reports.ExecuteTemplate(columns, report+".txt", v), columns.Flush()); err != nil {
+		return err
+	}
+	_, err := e.Stdout.Write(trailing.ReplaceAll(b.Bytes(), nil))
 	return err
 }
+
+var trailing = regexp.MustCompile(`(?m) +$`)

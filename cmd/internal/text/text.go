@@ -85,6 +85,14 @@ func Roughly(d time.Duration) string {
 	return dur.Format(d.Round(time.Millisecond))
 }
 
+// Rest is a time to wait, rounded up to seconds if it is long.
+func Rest(d time.Duration) string {
+	if d > 10*time.Second {
+		d = (d + time.Second - 1).Truncate(time.Second)
+	}
+	return dur.Format(d)
+}
+
 // Instant is t in full, in UTC.
 func Instant(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
 

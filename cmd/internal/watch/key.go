@@ -85,12 +85,12 @@ func (s *Source) key(ctx context.Context, event, kind, value, window string) (*k
 	for _, u := range usage.Limits {
 		row := limitRow{Limit: u.Limit.String(), Low: u.Count.Low, Used: u.Count.High, Room: u.Remaining}
 		if u.RetryAfter > 0 {
-			row.Wait = rest(u.RetryAfter)
+			row.Wait = text.Rest(u.RetryAfter)
 		}
 		k.Limits = append(k.Limits, row)
 	}
 	if usage.Banned > 0 {
-		k.Banned = rest(usage.Banned)
+		k.Banned = text.Rest(usage.Banned)
 	}
 	if usage.Override != nil {
 		k.Override = shown(usage.Override.String())
@@ -114,12 +114,4 @@ func (k *keyLook) choose(limits counter.Limits, window string) (chosen time.Dura
 		}
 	}
 	return chosen
-}
-
-// rest is a time to wait, rounded up.
-func rest(d time.Duration) string {
-	if d > 10*time.Second {
-		d = (d + time.Second - 1).Truncate(time.Second)
-	}
-	return text.Roughly(d)
 }

@@ -53,6 +53,8 @@ type Report struct {
 	// Kept describes the keys left in the store. The caller fills it in; nil means
 	// none, for a store in this process.
 	Kept *Kept `json:"kept,omitempty"`
+
+	Told []string `json:"-"` // what the log proves, for people
 }
 
 // Worst is the fullest true window of a limit, over all keys.
@@ -87,6 +89,7 @@ func (r *Replay) finish(spent time.Duration) {
 	p := &r.report
 	p.Limits, p.Ladder, p.Skew = r.cfg.Limits.String(), r.cfg.Ladder.String(), dur.Format(r.cfg.Skew)
 	p.Keys, p.First, p.Last, p.RunsBack = len(r.keys), p.Seen.First, p.Seen.Last, dur.Format(p.Back)
+	p.Told = p.Notes(r.cfg.Skew)
 	p.Seconds = spent.Seconds()
 	if p.Events > 0 {
 		n := float64(p.Events)

@@ -18,7 +18,6 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/cmd/internal/web"
-	"github.com/abacus-go/abacus/internal/words"
 )
 
 var (
@@ -36,10 +35,8 @@ var (
 	// hash, and content from elsewhere is not allowed.
 	policy = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " + hash(style) + "; script-src " + hash(script)
 
-	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-		"name": name, "clean": text.Clean, "commas": words.Commas, "number": text.Number, "percent": text.Percent, "list": text.List,
-		"instant": text.Instant, "plural": words.Plural, "int": func(n int) int64 { return int64(n) }, "shade": shade,
-		"args":   func(all ...string) []string { return all },
+	pageTemplate = template.Must(template.New("page").Funcs(text.Funcs).Funcs(template.FuncMap{
+		"name": name, "shade": shade,
 		"next":   func(i int) int { return i + 1 },
 		"ratio":  func(n, max int64) string { return text.Number(float64(n)/float64(max), 2) + " × the limit" },
 		"minute": func(hour time.Time, m int) time.Time { return hour.UTC().Add(time.Duration(m) * time.Minute) },
