@@ -1,0 +1,135 @@
+// Package callers decides who may use which verbs of abacusd, by the network, the token
+// and the certificate of a client.
+package callers
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/service/config"
+)
+
+// Set is the set of all callers. Many goroutines may use a Set at once.
+type Set struct {
+	callers []caller
+	now     func() time.Time
+}
+
+type caller struct {
+	config.Caller
+	tokens *tokens // nil: no token is needed
+}
+
+// local are the peers that need no caller in a configuration without callers.
+var local = config.Caller{Name: "local", From: []config.Peers{
+	{Unix: true}, {Network: config.Network{Prefix: netip.MustParsePrefix("127.0.0.0/8")}}, {Network: config.Network{Prefix: netip.MustParsePrefix("::1/128")}},
+}}
+
+// New returns the callers of a configuration, or, if there are none, the processes of
+// this machine with the verbs for which a network is enough. The error is that of a
+// token file.
+func New(configured []config.Caller) (*Set, error) {
+	s := &Set{now: time.Now}
+	if len(configured) == 0 {
+		only := local
+		only.May = slices.DeleteFunc(slices.Clone(config.Verbs), config.Verb.Guarded)
+		configured = []config.Caller{only}
+	}
+	for _, c := range configured {
+		of := caller{Caller: c}
+		if c.TokenFile != "" {
+			of.tokens = &tokens{file: c.TokenFile}
+			if err := of.tokens.read(); err != nil {
+				return nil, err
+			}
+		}
+		s.callers = append(s.callers, of)
+	}
+	return s, nil
+}
+
+// Peer is the client of a request.
+type Peer struct {
+	Addr  netip.Addr        // the zero Addr on a unix socket
+	Token string            // "" if there is none
+	Cert  *x509.Certificate // verified when the connection began; nil if there is none
+}
+
+// PeerOf returns the client that sent r. Of several lines of Authorization none is a
+// token.
+func PeerOf(r *http.Request) Peer {
+	return NewPeer(r.RemoteAddr, r.Header.Values("Authorization"), r.TLS)
+}
+
+// NewPeer returns the client with the address of a connection, the lines of
+// Authorization, and the state of TLS or nil.
+func NewPeer(address string, authorization []string, state *tls.ConnectionState) (p Peer) {
+	host, _, _ := net.SplitHostPort(address)
+	if addr, err := netip.ParseAddr(host); err == nil {
+		p.Addr = addr.Unmap().WithZone("")
+	}
+	if len(authorization) == 1 {
+		if scheme, token, _ := strings.Cut(authorization[0], " "); strings.EqualFold(scheme, "Bearer") {
+			p.Token = strings.TrimSpace(token)
+		}
+	}
+	if state != nil && len(state.VerifiedChains) > 0 {
+		p.Cert = state.PeerCertificates[0]
+	}
+	return p
+}
+
+// Grants are the callers that a client is.
+type Grants []*config.Caller
+
+// Of returns the callers with conditions that p meets.
+func (s *Set) Of(p Peer) (g Grants) {
+	now := s.now()
+	for i := range s.callers {
+		c := &s.callers[i]
+		if c.from(p.Addr) && c.certified(p.Cert, now) && (c.tokens == nil || c.tokens.has(p.Token, now)) {
+			g = append(g, &c.Caller)
+		}
+	}
+	return g
+}
+
+// May returns the name of the first caller of g that may do verb with event, "" for
+// none. An event of "" stands for any.
+func (g Grants) May(verb config.Verb, event string) string {
+	for _, c := range g {
+		if slices.Contains(c.May, verb) && (event == "" || c.Events == nil || slices.Contains(c.Events, event)) {
+			return c.Name
+		}
+	}
+	return ""
+}
+
+// from reports whether addr, or a unix socket for the zero Addr, is in From.
+func (c *caller) from(addr netip.Addr) bool {
+	return c.From == nil || slices.ContainsFunc(c.From, func(p config.Peers) bool {
+		return p.Unix && !addr.IsValid() || !p.Unix && p.Contains(addr)
+	})
+}
+
+// certified reports whether cert has the SAN. A connection may outlast its certificate.
+func (c *caller) certified(cert *x509.Certificate, now time.Time) bool {
+	if c.SAN == "" {
+		return true
+	}
+	if cert == nil || now.Before(cert.NotBefore) || now.After(cert.NotAfter) {
+		return false
+	}
+	for _, uri := range cert.URIs {
+		if uri.String() == c.SAN {
+			return true
+		}
+	}
+	return slices.Contains(cert.DNSNames, c.SAN)
+}

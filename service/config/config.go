@@ -1,0 +1,340 @@
+// Package config reads the configuration file of abacusd: one strict file of YAML, whose
+// errors have the line of the fault.
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memcache"
+	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/backend/redis"
+	"github.com/abacus-go/abacus/feature"
+)
+
+// Config is the content of a file.
+type Config struct {
+	Store          Store           `yaml:"store"`            // default: memory
+	Prefix         string          `yaml:"prefix"`           // of counter.Config
+	SecretFile     string          `yaml:"secret_file"`      // counter.Config.Secret
+	ReceiptKeyFile string          `yaml:"receipt_key_file"` // limiter.Config.ReceiptKey
+	DecideWithin   time.Duration   `yaml:"decide_within"`    // of limiter.Config
+	Share          float64         `yaml:"share"`            // of limiter.Config
+	Rules          string          `yaml:"rules"`            // the file for package rules
+	Listen         Listen          `yaml:"listen"`
+	TLS            *TLS            `yaml:"tls"`
+	Callers        []Caller        `yaml:"callers"`
+	Doors          map[string]Door `yaml:"doors"`
+	Drain          time.Duration   `yaml:"drain"` // from SIGTERM until listeners close; default: 5s
+}
+
+// Listen has the addresses of the listeners.
+type Listen struct {
+	HTTP  Address `yaml:"http"`
+	Admin Address `yaml:"admin"`
+}
+
+// TLS has the files for TLS on all listeners that are no unix sockets.
+type TLS struct {
+	CertFile     string `yaml:"cert_file"`
+	KeyFile      string `yaml:"key_file"`
+	ClientCAFile string `yaml:"client_ca_file"` // of the certificates of clients; default: none is asked for
+}
+
+// Caller may use some verbs. All conditions that are set must hold: From, TokenFile, SAN.
+type Caller struct {
+	Name      string   `yaml:"name"`       // in metrics and logs
+	From      []Peers  `yaml:"from"`       // one of them
+	TokenFile string   `yaml:"token_file"` // a token in each line
+	SAN       string   `yaml:"san"`        // a DNS name or URI of the client's certificate
+	May       []Verb   `yaml:"may"`
+	Events    []string `yaml:"events"` // default: all
+}
+
+// Door is an event for proxies, under /auth/ and its name.
+type Door struct {
+	Event    string            `yaml:"event"`    // default: the name of the door
+	Features map[string]Source `yaml:"features"` // by kind
+	Deny     int               `yaml:"deny"`     // 429, 403 or 401; default: 429
+	Show     []string          `yaml:"show"`     // of httplimit.Config
+}
+
+// Source is the header in which a door finds a feature. The proxy must overwrite the
+// header, or append to it.
+type Source struct {
+	Header  string    `yaml:"header"`
+	Proxies []Network `yaml:"proxies"` // for the kind ip: see httplimit.ClientIP
+	Hops    int       `yaml:"hops"`    // likewise
+}
+
+// Store is the text of a store: memory, redis://..., rediss://..., unix://... or
+// memcached://... . It may hold a password, and no String shows it.
+type Store struct{ text string }
+
+// UnmarshalText opens the store, without connecting, and keeps the text.
+func (s *Store) UnmarshalText(text []byte) error {
+	s.text = string(text)
+	_, closeStore, err := s.Open()
+	if err == nil {
+		err = closeStore()
+	}
+	return err
+}
+
+// String is the scheme of the store.
+func (s Store) String() string {
+	scheme, _, _ := strings.Cut(s.text, ":")
+	return scheme
+}
+
+// Open opens the store, without connecting.
+func (s Store) Open() (backend.Store, func() error, error) {
+	switch s.String() {
+	case "", "memory":
+		return memory.New(memory.Config{}), func() error { return nil }, nil
+	case "redis", "rediss", "unix":
+		store, err := redis.Open(s.text, redis.Config{})
+		if err != nil {
+			return nil, nil, err
+		}
+		return store, store.Close, nil
+	case "memcached":
+		store, err := memcache.New(memcache.Config{}, s.text)
+		if err != nil {
+			return nil, nil, err
+		}
+		return store, store.Close, nil
+	}
+	return nil, nil, fmt.Errorf("the scheme of the store is unknown, want memory, redis://host:6379/0 (also rediss://, unix://), or memcached://host:11211,host2:11211")
+}
+
+// InProcess reports whether the store is memory.
+func (s Store) InProcess() bool { return s.text == "" || s.text == "memory" }
+
+// Address is host:port, or unix: and the path of a socket.
+type Address struct{ Network, Address string }
+
+// UnmarshalText reads an Address.
+func (a *Address) UnmarshalText(text []byte) error {
+	if path, is := strings.CutPrefix(string(text), "unix:"); is && path != "" {
+		*a = Address{"unix", path}
+		return nil
+	}
+	host, port, err := net.SplitHostPort(string(text))
+	if _, bad := net.LookupPort("tcp", port); err != nil || bad != nil || host == "" || port == "" {
+		return fmt.Errorf("the address is %q, want host:port such as 127.0.0.1:8080, or unix:/run/abacusd/http.sock", text)
+	}
+	*a = Address{"tcp", string(text)}
+	return nil
+}
+
+// Local reports whether no other machine can connect.
+func (a Address) Local() bool {
+	host, _, _ := net.SplitHostPort(a.Address)
+	ip, err := netip.ParseAddr(host)
+	return a.Network != "tcp" || host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// Network is a network of addresses.
+type Network struct{ netip.Prefix }
+
+// UnmarshalText reads a network or an address.
+func (n *Network) UnmarshalText(text []byte) error {
+	addr, err := netip.ParseAddr(string(text))
+	if n.Prefix = netip.PrefixFrom(addr, addr.BitLen()); err != nil {
+		n.Prefix, err = netip.ParsePrefix(string(text))
+	}
+	if err != nil || n.Prefix != n.Masked() || n.Addr().Is4In6() || n.Addr().Zone() != "" {
+		return fmt.Errorf("the network is %q, want an address, or a network such as 10.0.0.0/8 without further bits", text)
+	}
+	return nil
+}
+
+// Peers are the addresses of a network, or the processes that may use the unix sockets.
+type Peers struct {
+	Unix bool
+	Network
+}
+
+// UnmarshalText reads "unix", a network or an address.
+func (p *Peers) UnmarshalText(text []byte) error {
+	if p.Unix = string(text) == "unix"; p.Unix {
+		return nil
+	}
+	return p.Network.UnmarshalText(text)
+}
+
+// Verb is a thing that a caller may do.
+type Verb string
+
+// The verbs of HTTP and of the admin listener.
+const (
+	Auth    Verb = "auth" // the doors
+	Take    Verb = "take"
+	Peek    Verb = "peek"
+	Charge  Verb = "charge"
+	Refund  Verb = "refund"
+	Usage   Verb = "usage"
+	Forget  Verb = "forget"
+	Metrics Verb = "metrics"
+	Pprof   Verb = "pprof"
+)
+
+// Verbs are all verbs.
+var Verbs = []Verb{Auth, Take, Peek, Charge, Refund, Usage, Forget, Metrics, Pprof}
+
+// Guarded reports whether a network is not enough to be granted v: v shows or changes
+// the counts of others, or the inside of the process.
+func (v Verb) Guarded() bool { return v == Usage || v == Forget || v == Pprof }
+
+// UnmarshalText reads a Verb.
+func (v *Verb) UnmarshalText(text []byte) error {
+	if *v = Verb(text); !slices.Contains(Verbs, *v) {
+		return fmt.Errorf("the verb is %q, want one of %v", text, Verbs)
+	}
+	return nil
+}
+
+// Load reads the file at path. Paths in the file are relative to its folder. The error
+// is that of the file system, or joins a rules.Error for each fault, in the order of
+// lines.
+func Load(path string) (*Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// Parse is Load for data of a file at path.
+func Parse(path string, data []byte) (*Config, error) {
+	c := &Config{}
+	d := decoder{file: path, lines: map[string]int{}}
+	if n := d.document(data); n != nil {
+		d.value(n, reflect.ValueOf(c).Elem(), "")
+	}
+	if len(d.errs) == 0 {
+		c.check(&d)
+	}
+	files := []*string{&c.SecretFile, &c.ReceiptKeyFile, &c.Rules}
+	if c.TLS != nil {
+		files = append(files, &c.TLS.CertFile, &c.TLS.KeyFile, &c.TLS.ClientCAFile)
+	}
+	for i := range c.Callers {
+		files = append(files, &c.Callers[i].TokenFile)
+	}
+	for _, file := range files {
+		if *file != "" && !filepath.IsAbs(*file) {
+			*file = filepath.Join(filepath.Dir(path), *file)
+		}
+	}
+	return c, d.join()
+}
+
+// check finds the faults of values that are well-formed by themselves, and sets
+// defaults.
+func (c *Config) check(d *decoder) {
+	if c.Drain == 0 {
+		c.Drain = 5 * time.Second
+	}
+	if c.Rules == "" {
+		d.fail("rules", "the key is missing, want a file of rules")
+	}
+	if c.Listen.HTTP == (Address{}) {
+		d.fail("listen.http", "the key is missing, want an address such as 127.0.0.1:8080")
+	}
+	if !(c.Share >= 0 && c.Share <= 1) {
+		d.fail("share", "the value is %v, want above 0 and at most 1", c.Share)
+	}
+	for path, address := range map[string]Address{"listen.http": c.Listen.HTTP, "listen.admin": c.Listen.Admin} {
+		if c.Callers == nil && !address.Local() {
+			d.fail(path, "the address is open to other machines, want a loopback address or a unix socket, or the key callers")
+		}
+	}
+	if c.TLS != nil && (c.TLS.CertFile == "" || c.TLS.KeyFile == "") {
+		d.fail("tls", "want cert_file and key_file")
+	}
+	names := map[string]bool{}
+	for i := range c.Callers {
+		c.checkCaller(d, &c.Callers[i], fmt.Sprintf("callers[%d]", i), names)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Doors)) {
+		door := c.Doors[name]
+		door.check(d, name)
+		c.Doors[name] = door
+	}
+}
+
+var simple = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+const wantName = "want up to 64 letters, digits, dots, dashes and underscores"
+
+func (c *Config) checkCaller(d *decoder, caller *Caller, path string, names map[string]bool) {
+	if !simple.MatchString(caller.Name) || names[caller.Name] {
+		d.fail(path+".name", "the name is %q, %s, and each name once", caller.Name, wantName)
+	}
+	names[caller.Name] = true
+	identified := caller.TokenFile != "" || caller.SAN != ""
+	if !identified && caller.From == nil {
+		d.fail(path, "the caller could be anyone, want from, token_file or san")
+	}
+	if caller.SAN != "" && (c.TLS == nil || c.TLS.ClientCAFile == "") {
+		d.fail(path+".san", "no certificate is asked for, want tls.client_ca_file")
+	}
+	if caller.May == nil {
+		d.fail(path+".may", "the key is missing, want some of %v", Verbs)
+	}
+	for i, verb := range caller.May {
+		if verb.Guarded() && !identified {
+			d.fail(fmt.Sprintf("%s.may[%d]", path, i), "a network is not enough for %s, want token_file or san", verb)
+		}
+	}
+}
+
+// check checks a door, and sets defaults.
+func (door *Door) check(d *decoder, name string) {
+	path := "doors." + name
+	if !simple.MatchString(name) {
+		d.fail(path, "the name is %q, %s", name, wantName)
+	}
+	if door.Event == "" {
+		door.Event = name
+	}
+	switch door.Deny {
+	case 0:
+		door.Deny = 429
+	case 401, 403, 429:
+	default:
+		d.fail(path+".deny", "the status is %d, want 429, 403 or 401", door.Deny)
+	}
+	if door.Features == nil {
+		d.fail(path+".features", "the key is missing, want a header for each kind of feature")
+	}
+	for kind, source := range door.Features {
+		at := path + ".features." + kind
+		switch {
+		case !feature.IsKind(kind) || strings.Contains(kind, "+"):
+			d.fail(at, "the kind is %q, want printable ASCII without colon and plus sign", kind)
+		case !validHeader.MatchString(source.Header):
+			d.fail(at+".header", "the header is %q, want the name of a header that the proxy sets", source.Header)
+		case kind == feature.KindIP && source.Proxies == nil:
+			d.fail(at+".proxies", "the key is missing, want the networks of the proxies, which connect here")
+		case kind != feature.KindIP && (source.Proxies != nil || source.Hops != 0):
+			d.fail(at, "proxies and hops are for the kind ip alone")
+		case source.Hops < 0:
+			d.fail(at+".hops", "the value is %d, want 0 or more", source.Hops)
+		}
+	}
+}
+
+var validHeader = regexp.MustCompile(`^[A-Za-z0-9!#$%&'*+.^_|~-]+$`)

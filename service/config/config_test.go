@@ -1,0 +1,193 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/rules"
+)
+
+const full = `store: redis://user:secret-word@127.0.0.1:6379/0
+prefix: shop
+secret_file: secret
+receipt_key_file: /etc/receipt.key
+decide_within: 15ms
+share: 0.5
+rules: rules.yaml
+listen: {http: "0.0.0.0:8080", admin: unix:/run/abacusd/admin.sock}
+tls: {cert_file: c.pem, key_file: k.pem, client_ca_file: ca.pem}
+callers:
+  - {name: nginx, from: [10.0.0.0/8, unix], may: [auth]}
+  - {name: shop, token_file: shop.token, may: [take, peek], events: [signup]}
+  - {name: support, san: support.internal, may: [usage, forget, pprof]}
+doors:
+  signup:
+    event: sign-up
+    features:
+      ip: {header: X-Forwarded-For, proxies: [10.0.0.0/8], hops: 2}
+      user: {header: X-User}
+    deny: 403
+    show: [ip, user]
+drain: 2s
+`
+
+func TestParse(t *testing.T) {
+	network := Network{netip.MustParsePrefix("10.0.0.0/8")}
+	got, err := Parse("/etc/abacusd/abacusd.yaml", []byte(full))
+	require.NoError(t, err)
+	require.Equal(t, &Config{
+		Store: Store{"redis://user:secret-word@127.0.0.1:6379/0"}, Prefix: "shop",
+		SecretFile: "/etc/abacusd/secret", ReceiptKeyFile: "/etc/receipt.key",
+		DecideWithin: 15 * time.Millisecond, Share: 0.5, Rules: "/etc/abacusd/rules.yaml",
+		Listen: Listen{HTTP: Address{"tcp", "0.0.0.0:8080"}, Admin: Address{"unix", "/run/abacusd/admin.sock"}},
+		TLS:    &TLS{"/etc/abacusd/c.pem", "/etc/abacusd/k.pem", "/etc/abacusd/ca.pem"},
+		Callers: []Caller{
+			{Name: "nginx", From: []Peers{{Network: network}, {Unix: true}}, May: []Verb{Auth}},
+			{Name: "shop", TokenFile: "/etc/abacusd/shop.token", May: []Verb{Take, Peek}, Events: []string{"signup"}},
+			{Name: "support", SAN: "support.internal", May: []Verb{Usage, Forget, Pprof}},
+		},
+		Doors: map[string]Door{"signup": {Event: "sign-up", Deny: 403, Show: []string{"ip", "user"}, Features: map[string]Source{
+			"ip": {Header: "X-Forwarded-For", Proxies: []Network{network}, Hops: 2}, "user": {Header: "X-User"},
+		}}},
+		Drain: 2 * time.Second,
+	}, got)
+	require.NotContains(t, got.Store.String(), "secret-word")
+
+	least, err := Parse("f", []byte("rules: r\nlisten: {http: localhost:80}\ndoors: {a: {features: {user: {header: X}}}}"))
+	require.NoError(t, err)
+	require.Equal(t, 5*time.Second, least.Drain)
+	require.Equal(t, Door{Event: "a", Deny: 429, Features: map[string]Source{"user": {Header: "X"}}}, least.Doors["a"])
+}
+
+// Each row changes a line of the full file, or is a file by itself. The error begins
+// with the line, and never has a password.
+func TestFaults(t *testing.T) {
+	for _, row := range []struct{ was, is, want string }{
+		{"share: 0.5", "sahre: 0.5", `6: sahre: the key is unknown, want "callers", "decide_within"`},
+		{"share: 0.5", "share: 1.5", "6: share: the value is 1.5, want above 0"},
+		{"share: 0.5", "share: .nan", `6: share: the value is ".nan", want a number`},
+		{"share: 0.5", "share: NaN", "6: share: the value is NaN, want above 0"},
+		{"share: 0.5", "share: half", `6: share: the value is "half", want a number`},
+		{"share: 0.5", "share: 0.5\nshare: 0.4", "7: share: the key is in line 6 already"},
+		{"share: 0.5", "share:", "6: share: the value is empty"},
+		{"share: 0.5", "share: [1]", "6: share: the value is a list, want a value"},
+		{"share: 0.5", "share: !!float 1", "6: share: the tag !!float is not supported"},
+		{"share: 0.5", "1: 2", "6: a key that is no plain text"},
+		{"share: 0.5", "<<: {share: 1}", "6: a key that is no plain text"},
+		{"share: 0.5", "---", "6: a second document begins here"},
+		{"share: 0.5", "share: 'x", "YAML: "},
+		{"share: 0.5", "\tshare: 1", "YAML: "},
+		{"prefix: shop", "prefix: 7", "2: prefix: the value is 7, want text"},
+		{"prefix: shop", "prefix: \xff", "1: a byte that is not UTF-8"},
+		{"prefix: shop", "prefix: &a shop", "2: prefix: the anchor &a is not supported"},
+		{"prefix: shop", "prefix: *a", "YAML: unknown anchor 'a' referenced"},
+		{"drain: 2s", "drain: 0s", `22: drain: the value is "0s", want a time above 0`},
+		{"drain: 2s", "drain: 2", `22: drain: the value is "2", want a time above 0`},
+		{"rules: rules.yaml\n", "", "1: rules: the key is missing"},
+		{"rules: rules.yaml", "rules: {events: {}}", "7: rules: the value is a mapping, want a value"},
+		{"redis://user:secret-word@127.0.0.1:6379/0", "redis://user:secret-word@h:port/x", "1: store: "},
+		{"redis://user:secret-word@127.0.0.1:6379/0", "mysql://user:secret-word@h", "1: store: the scheme of the store is unknown"},
+		{"redis://user:secret-word@127.0.0.1:6379/0", "memcached://:x:y", "1: store: "},
+		{`http: "0.0.0.0:8080"`, `http: ":8080"`, `8: listen.http: the address is ":8080", want host:port`},
+		{`http: "0.0.0.0:8080"`, `http: "h:no-port"`, "8: listen.http: the address is"},
+		{`http: "0.0.0.0:8080", `, "", "8: listen.http: the key is missing"},
+		{"admin: unix:/run/abacusd/admin.sock", "admin: 'unix:'", "8: listen.admin: the address is"},
+		{", key_file: k.pem", "", "9: tls: want cert_file and key_file"},
+		{"name: nginx", "name: 'nginx {}'", "11: callers[0].name: the name is"},
+		{"name: shop", "name: nginx", "12: callers[1].name: the name is \"nginx\""},
+		{"from: [10.0.0.0/8, unix], ", "", "11: callers[0]: the caller could be anyone"},
+		{"from: [10.0.0.0/8, unix], ", "from: [10.0.0.1/8], ", `11: callers[0].from[0]: the network is "10.0.0.1/8"`},
+		{"from: [10.0.0.0/8, unix], ", `from: ["::ffff:10.0.0.1"], `, "11: callers[0].from[0]: the network is"},
+		{"from: [10.0.0.0/8, unix], ", "from: [], ", "11: callers[0].from: the value is empty"},
+		{"may: [auth]", "may: [auth, fly]", `11: callers[0].may[1]: the verb is "fly", want one of`},
+		{"may: [auth]", "may: [auth, forget]", "11: callers[0].may[1]: a network is not enough for forget"},
+		{", may: [auth]", "", "11: callers[0].may: the key is missing"},
+		{", client_ca_file: ca.pem", "", "13: callers[2].san: no certificate is asked for"},
+		{"deny: 403", "deny: 200", "20: doors.signup.deny: the status is 200"},
+		{"deny: 403", "deny: 4.5", `20: doors.signup.deny: the value is "4.5", want a whole number`},
+		{"user: {header: X-User}", "user: {header: X User}", `19: doors.signup.features.user.header: the header is "X User"`},
+		{"user: {header: X-User}", "user: {}", "19: doors.signup.features.user: the value is empty"},
+		{"user: {header: X-User}", "user: {header: X-User, hops: 1}", "19: doors.signup.features.user: proxies and hops are for the kind ip"},
+		{"user: {header: X-User}", "ip+user: {header: X-User}", `19: doors.signup.features.ip+user: the kind is`},
+		{"proxies: [10.0.0.0/8], ", "", "18: doors.signup.features.ip.proxies: the key is missing"},
+		{"hops: 2", "hops: -1", "18: doors.signup.features.ip.hops: the value is -1"},
+		{"  signup:\n", "  a/b:\n", `16: doors.a/b: the name is "a/b"`},
+		{full, "", "1: the file is empty"},
+		{full, "# nothing", "1: the file is empty"},
+		{full, "[]", "1: the value is a list, want a mapping"},
+		{full, "a: &x [*x]", "1: a: the key is unknown"},
+		{full, strings.Repeat("[", 20_000), "YAML: exceeded max depth"},
+		{full, strings.Repeat("#", rules.MaxSize+1), "1: the file has more than"},
+		{full, "rules: r\nlisten: {http: '0.0.0.0:80'}", "2: listen.http: the address is open to other machines"},
+		{full, "rules: r\nlisten: {http: 'localhost:80', admin: '[::]:81'}", "2: listen.admin: the address is open to other machines"},
+	} {
+		require.Contains(t, full, row.was)
+		_, err := Parse("f.yaml", []byte(strings.Replace(full, row.was, row.is, 1)))
+		require.ErrorContains(t, err, row.want, row.is[:min(len(row.is), 80)])
+		require.True(t, strings.HasPrefix(err.Error(), "f.yaml:"), err)
+		require.NotContains(t, err.Error(), "secret-word")
+		var fault *rules.Error
+		require.True(t, errors.As(err, &fault))
+	}
+}
+
+// All faults come at once, in the order of lines.
+func TestAllFaults(t *testing.T) {
+	_, err := Parse("f", []byte("drain: never\nlisten: {http: x}\nstores: y\n"))
+	var lines []int
+	for _, fault := range err.(interface{ Unwrap() []error }).Unwrap() {
+		lines = append(lines, fault.(*rules.Error).Line)
+	}
+	require.Equal(t, []int{1, 2, 3}, lines)
+}
+
+func TestLoad(t *testing.T) {
+	_, err := Load(filepath.Join(t.TempDir(), "none"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// Whatever happens to a file, there is an error with a line, or a configuration that is
+// closed to those whom it does not name.
+func TestDamagedFiles(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	good := 0
+	for range long.Rounds(2_000, 100_000) {
+		data := []byte(full)
+		for range 1 + random.IntN(6) {
+			i, j := random.IntN(len(data)), random.IntN(len(full))
+			switch random.IntN(3) {
+			case 0:
+				data[i] = byte(random.Uint32())
+			case 1:
+				data = slices.Delete(data, i, min(len(data), i+random.IntN(20)))
+			default:
+				data = slices.Insert(data, i, []byte(full[j:min(len(full), j+20)])...)
+			}
+		}
+		c, err := Parse("f", data)
+		var fault *rules.Error
+		if err == nil {
+			good++
+			require.True(t, c.Rules != "" && (c.Callers != nil || c.Listen.HTTP.Local() && c.Listen.Admin.Local()), "%s", data)
+			for _, caller := range c.Callers {
+				require.True(t, caller.May != nil && (caller.From != nil || caller.TokenFile != "" || caller.SAN != ""), "%s", data)
+			}
+		} else if errors.As(err, &fault) {
+			require.True(t, fault.Line > 0 && fault.Line <= 1+bytes.Count(data, []byte("\n")), "%v\n%s", err, data)
+		} else {
+			t.Fatalf("got %v, want a rules.Error", err)
+		}
+	}
+	require.Positive(t, good)
+}

@@ -1,0 +1,219 @@
+// Package door is the HTTP side of abacusd: doors that a proxy asks before it lets a
+// request through, and calls in JSON for programs.
+package door
+
+import (
+	_ "embed"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/service/callers"
+	"github.com/abacus-go/abacus/service/config"
+)
+
+// Config configures the handler of New.
+type Config struct {
+	Limiter  *limiter.Limiter
+	Doors    map[string]config.Door
+	Callers  *callers.Set
+	Receipts bool // the Limiter has a ReceiptKey
+
+	// Observe is called with each answer: the caller is "" if the client is none, and the
+	// verb if there is no such verb.
+	Observe func(verb config.Verb, caller string, status int)
+}
+
+//go:embed openapi.yaml
+var openAPI string
+
+type server struct {
+	Config
+	doors map[string]*gate
+}
+
+// New returns the handler of /auth/, /v1/ and /openapi.yaml. An error is that of Check.
+func New(cfg Config) (http.Handler, error) {
+	if err := Check(cfg.Limiter, cfg.Doors); err != nil {
+		return nil, err
+	}
+	s := &server{Config: cfg, doors: map[string]*gate{}}
+	for name, door := range cfg.Doors {
+		s.doors[name] = &gate{limiter: cfg.Limiter, door: door}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/auth/{door}", s.observed(func(*http.Request) config.Verb { return config.Auth }, s.auth))
+	mux.HandleFunc("/v1/{verb}", s.observed(func(r *http.Request) config.Verb {
+		if verb := config.Verb(r.PathValue("verb")); isCall(verb) {
+			return verb
+		}
+		return ""
+	}, s.call))
+	mux.HandleFunc("GET /openapi.yaml", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/yaml")
+		_, _ = io.WriteString(w, openAPI) // an error is a client that hung up
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		problem(w, http.StatusNotFound, "There is nothing here: see /openapi.yaml.")
+	})
+	return mux, nil
+}
+
+// Check returns an error for a door that the rules of l leave without a limit, or with
+// one that denies every request.
+func Check(l *limiter.Limiter, doors map[string]config.Door) error {
+	for _, name := range slices.Sorted(maps.Keys(doors)) {
+		if _, err := build(l, doors[name]); err != nil {
+			return fmt.Errorf("door %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// observed finds the callers that a client is, and notes the answer.
+func (s *server) observed(verbOf func(*http.Request) config.Verb, next func(http.ResponseWriter, *http.Request, config.Verb, callers.Grants)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		verb, grants := verbOf(r), s.Callers.Of(callers.PeerOf(r))
+		noted := &noting{ResponseWriter: w, status: http.StatusOK}
+		next(noted, r, verb, grants)
+		s.Observe(verb, grants.May(verb, ""), noted.status)
+	}
+}
+
+// noting keeps the status of an answer.
+type noting struct {
+	http.ResponseWriter
+	status int
+}
+
+func (n *noting) WriteHeader(status int) {
+	n.status = status
+	n.ResponseWriter.WriteHeader(status)
+}
+
+func (n *noting) Unwrap() http.ResponseWriter { return n.ResponseWriter }
+
+func problem(w http.ResponseWriter, status int, format string, args ...any) {
+	httplimit.Problem{Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...)}.ServeHTTP(w, nil)
+}
+
+// auth answers a proxy. A proxy that is no caller gets a 500: with a 403 its visitors
+// would seem to be over a limit.
+func (s *server) auth(w http.ResponseWriter, r *http.Request, verb config.Verb, grants callers.Grants) {
+	door := s.doors[r.PathValue("door")]
+	switch {
+	case grants.May(verb, "") == "":
+		problem(w, http.StatusInternalServerError, "The proxy may not ask: see callers in the configuration.")
+	case door == nil:
+		problem(w, http.StatusNotFound, "There is no door of this name: see doors in the configuration.")
+	case grants.May(verb, door.door.Event) == "":
+		problem(w, http.StatusInternalServerError, "The proxy may not ask about this event: see callers in the configuration.")
+	default:
+		door.ServeHTTP(w, r)
+	}
+}
+
+// gate is a door under the rules of the moment.
+type gate struct {
+	limiter *limiter.Limiter
+	door    config.Door
+	built   atomic.Pointer[built]
+}
+
+// built is the handler under the rules of a generation.
+type built struct {
+	http.Handler
+	generation uint64
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	now := g.built.Load()
+	if generation := g.limiter.Generation(); now == nil || now.generation != generation {
+		handler, err := build(g.limiter, g.door)
+		if err != nil { // the rules were not checked by Check
+			problem(w, http.StatusInternalServerError, "The rules have no limit for this door any more.")
+			return
+		}
+		now = &built{handler, generation}
+		g.built.Store(now)
+	}
+	now.ServeHTTP(w, r)
+}
+
+// build returns the middleware of a door around an empty answer.
+func build(l *limiter.Limiter, door config.Door) (http.Handler, error) {
+	sources, err := sourcesOf(l.Rules(door.Event), door.Features)
+	if err != nil {
+		return nil, err
+	}
+	cfg := httplimit.Config{Limiter: l, Event: door.Event, Features: sources, Show: door.Show}
+	if door.Deny != http.StatusTooManyRequests {
+		cfg.Denied = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			p, _ := httplimit.ProblemOf(r.Context())
+			p.Status = door.Deny
+			p.ServeHTTP(w, r)
+		})
+	}
+	limit, err := httplimit.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(http.StatusNoContent)
+	})), nil
+}
+
+// sourcesOf returns the sources for the kinds that the rules of an event limit by. The
+// kind "ip+user" is joined from "ip" and "user".
+func sourcesOf(rules []limiter.Rule, features map[string]config.Source) (sources []httplimit.Source, err error) {
+	used, done := map[string]bool{}, map[string]bool{}
+	for _, rule := range rules {
+		for _, kind := range []string{rule.Kind, rule.Else} {
+			var parts []httplimit.Source
+			kinds := strings.Split(kind, "+")
+			for _, part := range kinds {
+				if source, has := features[part]; has {
+					parts = append(parts, sourceOf(part, source))
+				}
+			}
+			if done[kind] || len(parts) < len(kinds) {
+				continue // httplimit.New says whether the rule needs it
+			}
+			done[kind] = true
+			for _, part := range kinds {
+				used[part] = true
+			}
+			if len(parts) == 1 {
+				sources = append(sources, parts[0])
+			} else {
+				sources = append(sources, httplimit.Join(parts...))
+			}
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(features)) {
+		if !used[kind] {
+			return nil, fmt.Errorf("no rule of the event limits by the feature %q", kind)
+		}
+	}
+	return sources, nil
+}
+
+func sourceOf(kind string, s config.Source) httplimit.Source {
+	if kind == feature.KindIP {
+		client := httplimit.ClientIP{Header: s.Header, Hops: s.Hops}
+		for _, network := range s.Proxies {
+			client.Proxies = append(client.Proxies, network.Prefix)
+		}
+		return httplimit.IP(client)
+	}
+	return httplimit.NewSource(kind, httplimit.Header(textproto.CanonicalMIMEHeaderKey(s.Header)))
+}
