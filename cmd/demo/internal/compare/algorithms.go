@@ -3,35 +3,106 @@ package compare
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/classic"
+	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/tiers"
 )
 
 // algorithm is a limiter in a trial, for a single goroutine.
-type algorithm interface {
+type algorithm struct {
+	*Comparison
+	on       stores.Kind // where it counts
+	measured string      // how its memory is
+
 	// take decides about a hit; an admitted hit happens after a delay.
-	take(ctx context.Context, key counter.Key) (allowed bool, delay time.Duration, err error)
+	take func(ctx context.Context, key counter.Key) (v counter.Verdict, delay time.Duration, err error)
 
-	// weigh is the number of bytes held by the store for a key, after all of the
-	// key's hits.
-	weigh(ctx context.Context, key counter.Key, hits []Hit) (int64, error)
+	// names are the names under which a server has a key after all of the key's hits;
+	// bytes is the memory of a key where names is nil.
+	names func(ctx context.Context, key counter.Key, hits []Hit) ([]string, error)
+	bytes func(ctx context.Context, key counter.Key, hits []Hit) (int64, error)
 
-	// account fills in the cost of the whole log, after its last event.
-	account(ctx context.Context, a *Algorithm, log *Log, admitted func(event uint32) bool) error
+	cost costing
+}
 
-	// clean removes from servers what the events of log have left there.
-	clean(ctx context.Context, log *Log) error
+// costing is the cost of the whole log, after its last event, and the unit of reads and
+// writes. admitted tells the decision about an event.
+type costing func(ctx context.Context, log *Log, admitted func(event uint32) bool) (c classic.Cost, counted string, err error)
+
+// at makes an algorithm that counts on the store of the comparison, if it can count
+// there.
+func (c *Comparison) at(there bool) *algorithm {
+	a := &algorithm{Comparison: c}
+	if there {
+		a.on = c.cfg.Store.Name.Kind
+	}
+	a.measured = [...]string{"estimate of the heap", "MEMORY USAGE", "the sizes of the items"}[a.on]
+	return a
+}
+
+// weigh is the number of bytes held by the store for a key, after all of the key's hits.
+func (a *algorithm) weigh(ctx context.Context, key counter.Key, hits []Hit) (int64, error) {
+	if a.names == nil {
+		return a.bytes(ctx, key, hits)
+	}
+	names, err := a.names(ctx, key, hits)
+	switch {
+	case err != nil:
+		return 0, err
+	case a.on == stores.OnRedis:
+		return usage(ctx, a.cfg.Store.Redis, names)
+	}
+	return sizes(a.cfg.Store.Memcached, names)
+}
+
+// clean removes from servers what the events of log have left there, also after an
+// interrupt. A failed call may have counted: what any hit can have left goes.
+func (a *algorithm) clean(ctx context.Context, log *Log) (err error) {
+	ctx, cancel := stores.Cleaning(ctx)
+	defer cancel()
+	switch a.on {
+	case stores.OnRedis:
+		_, err = a.cfg.Store.Redis.Remove(ctx, "*"+a.prefix+"*")
+	case stores.OnMemcached:
+		_, err = a.cfg.Store.Memcached.Remove(ctx, func(yield func(item string) bool) {
+			for _, e := range log.events {
+				names, _ := a.names(ctx, log.keys[e.key], []Hit{{At: time.UnixMicro(e.at)}}) // an error is of the key, which take has refused
+				for _, name := range names {
+					if !yield(name) {
+						return
+					}
+				}
+			}
+		})
+	}
+	return err
+}
+
+// bucketNames lists the names of the buckets of hits that have not ended longer ago than
+// keep and slack. A replayed log is over before they expire by the server's clock.
+func bucketNames(hits []Hit, all []tiers.Tier, slack time.Duration, name func(width time.Duration, index int64) string) (names []string) {
+	now := hits[len(hits)-1].At.UnixNano()
+	for _, hit := range hits {
+		for _, t := range all {
+			if index := tiers.Index(hit.At.UnixNano(), t.Width); (index+1)*int64(t.Width)+int64(t.Keep+slack) > now {
+				names = append(names, name(t.Width, index))
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // candidate is an algorithm that may serve a limit.
 type candidate struct {
 	name, source, worst string
-	open                func(ctx context.Context, c *Comparison, limit counter.Limit) (algorithm, error)
+	open                func(ctx context.Context, c *Comparison, limit counter.Limit) (*algorithm, error)
 }
 
 // candidates lists all algorithms for a limit in the order of the report; the

@@ -307,7 +307,7 @@ func TestDecisions(t *testing.T) {
 				judge := oracle.Judge{Ladder: l, Skew: skew}
 				for key := range log.keys {
 					var admitted oracle.Log
-					for _, hit := range log.hits(nil, key, tried.admitted(i)) {
+					for _, hit := range tried.hits(nil, key, i) {
 						right, err := judge.Allowed(&admitted, hit.At, 1, counter.Limits{limit})
 						require.NoError(t, err)
 						require.Equal(t, right, hit.Admitted, "seed %d, %s: %s at %s", seed, text, l, hit.At)
@@ -388,19 +388,4 @@ func TestBroken(t *testing.T) {
 	exact.WronglyDenied = 1
 	require.EqualError(t, report(time.Second+1, time.Second).Broken(), "limit 5/m: 1 decisions of the sliding log are wrong, want none")
 	require.NoError(t, report(25*time.Hour, 0).Broken())
-}
-
-func TestMedian(t *testing.T) {
-	var s stopwatch
-	s.add(100, 10)
-	require.Equal(t, 10.0, s.median()) // less than a chunk is better than nothing
-	s = stopwatch{}
-	for i := range 5 {
-		s.add(time.Duration(i)*chunk, chunk)
-	}
-	s.add(time.Second, chunk-1)
-	require.Equal(t, 2.0, s.median())
-	s.add(chunk, 1) // a full chunk, together with the chunk-1 events before
-	require.Len(t, s.chunks, 6)
-	require.Equal(t, 3.0, s.median())
 }

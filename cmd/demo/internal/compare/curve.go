@@ -1,7 +1,6 @@
 package compare
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -27,9 +26,8 @@ func (t *trial) curve(key, algorithms int) Curve {
 			most, fullest = n, peaks[i]
 		}
 	}
-	first, last := t.ends(key)
-	from := slices.MaxFunc([]time.Time{fullest.Add(-2 * per), first}, time.Time.Compare)
-	to := slices.MinFunc([]time.Time{fullest.Add(2 * per), last.Add(per)}, time.Time.Compare)
+	from := slices.MaxFunc([]time.Time{fullest.Add(-2 * per), t.log.First}, time.Time.Compare)
+	to := slices.MinFunc([]time.Time{fullest.Add(2 * per), t.log.Last.Add(per)}, time.Time.Compare)
 	for i := range points {
 		c.Times = append(c.Times, from.Add(to.Sub(from)/(points-1)*time.Duration(i)))
 	}
@@ -65,13 +63,6 @@ func (t *trial) peak(log *oracle.Log, key, algorithm int) (at time.Time, most in
 		}
 	}
 	return at, most
-}
-
-// ends are the oldest stamp of a key and the newest.
-func (t *trial) ends(key int) (first, last time.Time) {
-	byTime := func(a, b uint32) int { return cmp.Compare(t.log.events[a].at, t.log.events[b].at) }
-	of := t.log.of(key)
-	return t.log.at(slices.MinFunc(of, byTime)), t.log.at(slices.MaxFunc(of, byTime))
 }
 
 // hoursShown is the largest number of rows of a Heat.

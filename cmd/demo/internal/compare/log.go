@@ -39,14 +39,6 @@ func (l *Log) name(key int) string { return l.keys[key].Event + " of " + l.keys[
 
 func (l *Log) at(event uint32) time.Time { return time.UnixMicro(l.events[event].at).UTC() }
 
-// hits appends the hits of a key; admitted tells the decision about an event.
-func (l *Log) hits(dst []Hit, key int, admitted func(event uint32) bool) []Hit {
-	for _, i := range l.of(key) {
-		dst = append(dst, Hit{l.at(i), admitted(i)})
-	}
-	return dst
-}
-
 // builder makes a Log, event by event.
 type builder struct {
 	log    Log

@@ -34,9 +34,6 @@ func usage(ctx context.Context, redis *stores.Redis, names []string) (sum int64,
 	return sum, nil
 }
 
-// sizesMeasured tells where sizes come from.
-const sizesMeasured = "the sizes of the items"
-
 // sizes is the sum of the sizes of items, as a memcached counts them: header, cas,
 // name, value, and the ends of both texts. What a slab rounds up is left out.
 func sizes(memcached *stores.Memcached, names []string) (sum int64, err error) {

@@ -60,7 +60,7 @@ func TestOnMemcached(t *testing.T) {
 			require.Equal(t, []int64{want.Admitted, want.Differently}, []int64{a.Admitted, a.Differently}, a.Name)
 			require.Equal(t, a.Name != exactLog, a.TripsPerEvent > 0, a.Name)
 		}
-		require.Equal(t, sizesMeasured, r.named(t, textbookTiers).BytesMeasured)
+		require.Equal(t, "the sizes of the items", r.named(t, textbookTiers).BytesMeasured)
 	}
 	stats, err := store.Memcached.Stats(t.Context(), store.Memcached.Servers[0])
 	require.NoError(t, err)
@@ -180,7 +180,7 @@ func TestInterruptedOnRedis(t *testing.T) {
 }
 
 // given runs a candidate on Redis through a log of a single key.
-func given(t *testing.T, store *stores.Opened, limit counter.Limit, candidate candidate, log *Log) (algorithm, []Hit, *Comparison) {
+func given(t *testing.T, store *stores.Opened, limit counter.Limit, candidate candidate, log *Log) (*algorithm, []Hit, *Comparison) {
 	c, err := New(Config{Limits: counter.Limits{limit}, Store: store, Timeout: 10 * time.Second})
 	require.NoError(t, err)
 	a, err := candidate.open(t.Context(), c, limit)
@@ -188,7 +188,7 @@ func given(t *testing.T, store *stores.Opened, limit counter.Limit, candidate ca
 	tried := &trial{c: c, log: log, limit: limit, decided: make([]uint32, int(log.Events))}
 	_, err = tried.decide(t.Context(), a, 0, int(log.Events), 0)
 	require.NoError(t, err)
-	return a, log.hits(nil, 0, tried.admitted(0)), c
+	return a, tried.hits(nil, 0, 0), c
 }
 
 // all is the memory of all keys of a comparison.
@@ -237,7 +237,7 @@ func TestWeighedOnRedis(t *testing.T) {
 	// The limiter looks under every possible name.
 	for _, more := range []time.Duration{0, 90 * time.Minute, 3 * time.Hour} {
 		a, decided, _ = given(t, store, hour, candidates(hour)[12], logOf(t, append(hits, 9000*time.Second+more)...))
-		want, err := a.(*textbookRun).Bytes(t.Context(), key)
+		want, err := a.bytes(t.Context(), key, nil)
 		require.NoError(t, err)
 		got, err = a.weigh(t.Context(), key, decided)
 		require.NoError(t, err)

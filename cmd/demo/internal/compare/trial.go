@@ -66,8 +66,9 @@ func (t *trial) run(ctx context.Context, number int, candidate candidate) (a Alg
 	defer func() { err = cmp.Or(err, algorithm.clean(ctx, t.log)) }()
 	runtime.GC()
 	weighed, untold := map[int]int64{}, false
-	var times stopwatch
-	next := t.sample.events
+	var times []float64 // of chunks, nanoseconds an event
+	var spent time.Duration
+	given, next := 0, t.sample.events
 	for from := 0; from < len(t.log.events); {
 		if t.c.cfg.Progress != nil && from%1024 < chunk {
 			t.c.cfg.Progress(a.Name, t.c.given)
@@ -80,8 +81,12 @@ func (t *trial) run(ctx context.Context, number int, candidate candidate) (a Alg
 		if err != nil {
 			return a, fmt.Errorf("%s: %w", a.Name, err)
 		}
-		times.add(took, to-from)
 		t.c.given += int64(to - from)
+		// Fewer events than a chunk, cut short by the weighing of a key, go with the next.
+		if spent, given = spent+took, given+to-from; given >= chunk || len(times) == 0 && to == len(t.log.events) {
+			times = append(times, float64(spent.Nanoseconds())/float64(given))
+			spent, given = 0, 0
+		}
 		if from = to; len(next) > 0 && int(next[0]) == to-1 {
 			key := int(t.log.events[to-1].key)
 			hits := t.hits(nil, key, number)
@@ -93,9 +98,13 @@ func (t *trial) run(ctx context.Context, number int, candidate candidate) (a Alg
 			}
 		}
 	}
-	if err := algorithm.account(ctx, &a, t.log, t.admitted(number)); err != nil {
+	cost, counted, err := algorithm.cost(ctx, t.log, t.admitted(number))
+	if err != nil {
 		return a, fmt.Errorf("%s: %w", a.Name, err)
 	}
+	n := float64(t.log.Events)
+	a.ReadsPerEvent, a.WritesPerEvent, a.TripsPerEvent, a.Counted = float64(cost.Reads)/n, float64(cost.Writes)/n, float64(cost.Trips)/n, counted
+	a.BytesMeasured = algorithm.measured
 	for _, key := range t.sample.keys {
 		a.BytesPerKey += float64(weighed[key]) / float64(len(t.sample.keys))
 	}
@@ -103,51 +112,22 @@ func (t *trial) run(ctx context.Context, number int, candidate candidate) (a Alg
 	if untold {
 		a.BytesPerKey, a.BytesWorstKey, a.BytesMeasured = 0, 0, "not told by the server"
 	}
-	a.NanosPerEvent = times.median()
+	slices.Sort(times)
+	a.NanosPerEvent = times[len(times)/2]
 	return a, nil
 }
 
-// stopwatch is the times of chunks.
-type stopwatch struct {
-	chunks []float64 // nanoseconds an event
-	part   time.Duration
-	events int // in part
-}
-
-// add adds the duration of a few events. Fewer events than a chunk, cut short by
-// the weighing of a key, go with the next events.
-func (s *stopwatch) add(took time.Duration, events int) {
-	s.part, s.events = s.part+took, s.events+events
-	if s.events >= chunk {
-		s.flush()
-	}
-}
-
-func (s *stopwatch) flush() {
-	s.chunks = append(s.chunks, float64(s.part.Nanoseconds())/float64(s.events))
-	s.part, s.events = 0, 0
-}
-
-// median is the median of all chunks.
-func (s *stopwatch) median() float64 {
-	if len(s.chunks) == 0 {
-		s.flush()
-	}
-	slices.Sort(s.chunks)
-	return s.chunks[len(s.chunks)/2]
-}
-
 // decide decides the events in [from, to).
-func (t *trial) decide(ctx context.Context, algorithm algorithm, from, to, number int) (time.Duration, error) {
+func (t *trial) decide(ctx context.Context, algorithm *algorithm, from, to, number int) (time.Duration, error) {
 	began := time.Now()
 	for i := from; i < to; i++ {
 		e := &t.log.events[i]
 		t.c.now = time.UnixMicro(e.at)
-		allowed, delay, err := algorithm.take(ctx, t.log.keys[e.key])
+		v, delay, err := algorithm.take(ctx, t.log.keys[e.key])
 		if err != nil {
 			return 0, fmt.Errorf("event %d: %w", i+1, err)
 		}
-		if allowed {
+		if v.Allowed {
 			t.decided[i] |= 1 << number
 		}
 		if delay > 0 {
@@ -168,12 +148,8 @@ func (t *trial) admitted(number int) func(event uint32) bool {
 // hits appends the hits of a key with the decisions of algorithm number. An admitted
 // hit is at the time of its leaving.
 func (t *trial) hits(dst []Hit, key, number int) []Hit {
-	from := len(dst)
-	dst = t.log.hits(dst, key, t.admitted(number))
-	if delays := t.delays[number]; delays != nil {
-		for i, event := range t.log.of(key) {
-			dst[from+i].At = dst[from+i].At.Add(delays[event])
-		}
+	for _, i := range t.log.of(key) {
+		dst = append(dst, Hit{t.log.at(i).Add(t.delays[number][i]), t.admitted(number)(i)})
 	}
 	return dst
 }
@@ -184,8 +160,7 @@ func (t *trial) hits(dst []Hit, key, number int) []Hit {
 func (t *trial) judge(ctx context.Context, all []Algorithm) (widest int, err error) {
 	var log oracle.Log
 	var hits []Hit
-	most := int64(-1)
-	sums := make([]Measures, len(all))
+	most, fullest := int64(-1), make([]int64, len(all))
 	for key := range t.log.keys {
 		if err := ctx.Err(); err != nil {
 			return 0, err
@@ -193,35 +168,25 @@ func (t *trial) judge(ctx context.Context, all []Algorithm) (widest int, err err
 		least, worst := int64(math.MaxInt64), int64(0)
 		for i := range all {
 			hits = t.hits(hits[:0], key, i)
-			m := judge(&log, hits, t.limit)
-			sums[i].add(m)
-			least, worst = min(least, m.Worst), max(worst, m.Worst)
+			n := all[i].judge(&log, hits, t.limit)
+			least, worst, fullest[i] = min(least, n), max(worst, n), max(fullest[i], n)
 		}
 		if spread := worst - least; spread > most || spread == most && len(t.log.of(key)) > len(t.log.of(widest)) {
 			most, widest = spread, key
 		}
 	}
-	for _, bits := range t.decided {
-		for i := range all {
-			if bits>>i&1 != bits&1 {
-				all[i].Differently++
-			}
+	for i := range all {
+		a, sum := &all[i], time.Duration(0)
+		for _, bits := range t.decided {
+			a.Differently += int64(bits>>i&1 ^ bits&1)
 		}
-	}
-	for i, m := range sums {
-		a := &all[i]
-		a.Admitted, a.WronglyAdmitted, a.WronglyDenied = m.Admitted, m.WronglyAdmitted, m.WronglyDenied
-		a.Relative = float64(m.Admitted) / float64(sums[0].Admitted)
-		a.WorstWindow = float64(m.Worst) / float64(t.limit.Max)
-		a.Delayed = int64(len(t.delays[i]))
-		var sum time.Duration
 		for _, delay := range t.delays[i] {
 			sum += delay
 			a.LongestDelay = max(a.LongestDelay, delay.Seconds())
 		}
-		if a.Delayed > 0 {
-			a.MeanDelay = sum.Seconds() / float64(m.Admitted)
-		}
+		a.Delayed, a.MeanDelay = int64(len(t.delays[i])), sum.Seconds()/float64(max(1, a.Admitted))
+		a.Relative = float64(a.Admitted) / float64(all[0].Admitted)
+		a.WorstWindow = float64(fullest[i]) / float64(t.limit.Max)
 	}
 	return widest, nil
 }
