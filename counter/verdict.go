@@ -86,30 +86,33 @@ type State struct {
 // given, each key once. Soft keys that were not judged are left out: on a store
 // without an atomic step for all keys, a call that other keys deny judges no soft
 // key, and Remaining of the keys that had room is a lower bound, as in an admitted
-// call. All allocates; the flat fields do
-// not.
-func (v Verdict) All() []State {
+// call. States are allocated if there are more than four, or if they outlive the
+// caller; the flat fields never are.
+func (v Verdict) All() []State { return v.states(make([]State, 0, 4)) }
+
+// states returns the states, in the room of none if that is large enough. All is inlined,
+// and so the room is on the stack of its caller.
+func (v *Verdict) states(none []State) []State {
 	d := v.details
 	if d == nil {
 		if v.Limit == (Limit{}) {
 			return nil // no limit was asked
 		}
-		return []State{{Key: v.Key, Limit: v.Limit, Remaining: v.Remaining, RetryAfter: v.RetryAfter, ResetAfter: v.ResetAfter}}
+		return append(none, State{Key: v.Key, Limit: v.Limit, Remaining: v.Remaining, RetryAfter: v.RetryAfter, ResetAfter: v.ResetAfter})
 	}
 	if d.keys == nil {
-		states := make([]State, len(d.limits))
+		states := none
 		for i, limit := range d.limits {
 			if d.states == nil {
-				states[i] = State{Key: v.Key, Limit: limit, Remaining: v.left[i], ResetAfter: v.block.owner.ownReset(&d.windows[i], v.at)}
+				states = append(states, State{Key: v.Key, Limit: limit, Remaining: v.left[i], ResetAfter: v.block.owner.ownReset(&d.windows[i], v.at)})
 			} else {
 				s := &d.states[i]
-				states[i] = State{Key: v.Key, Limit: limit, Remaining: s.remaining, RetryAfter: s.retryAfter, ResetAfter: s.resetAfter}
+				states = append(states, State{Key: v.Key, Limit: limit, Remaining: s.remaining, RetryAfter: s.retryAfter, ResetAfter: s.resetAfter})
 			}
 		}
 		return states
 	}
-	states := make([]State, 0, len(d.states))
-	of := 0
+	states, of := none, 0
 	for i := range d.keys {
 		k := &d.keys[i]
 		for _, limit := range k.Limits {

@@ -18,7 +18,7 @@ func TestAllocations(t *testing.T) {
 		limits string
 		status int
 		allocs float64
-	}{{"900000/d", http.StatusOK, 3}, {"1/d", http.StatusTooManyRequests, 4}} {
+	}{{"900000/d", http.StatusOK, 3}, {"900000/m, 900000/h, 900000/d", http.StatusOK, 3}, {"1/d", http.StatusTooManyRequests, 4}} {
 		h := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", row.limits)), Features: []httplimit.Source{byIP}})(
 			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
 		r := &http.Request{Method: http.MethodGet, RemoteAddr: "192.0.2.7:567"}

@@ -121,12 +121,12 @@ func (m *middleware) newFields(policies []policy, show []string) *fields {
 	return &fields{show: show, policies: policies, policy: strings.Join(all, ", ")}
 }
 
-// states returns the states of v; room is for the only one of a single limit, which the
-// flat fields say.
+// states returns the states of v, in room if that is large enough. The flat fields say that
+// of a single limit.
 func (f *fields) states(v *limiter.Verdict, room []counter.State) []counter.State {
 	switch {
 	case !f.single:
-		return v.All()
+		return append(room, v.All()...)
 	case v.Limit == counter.Limit{}:
 		return nil // no limit was asked
 	}

@@ -21,7 +21,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		return
 	}
 	var few [4]feature.Feature
-	var one [1]counter.State
+	var room [4]counter.State
 	var v limiter.Verdict
 	var of *fields
 	var states []counter.State
@@ -33,7 +33,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		features, err = f.decide(&v, features)
 	}
 	if err == nil {
-		of, states = f.states(&v, one[:0], features)
+		of, states = f.states(&v, room[:0], features)
 	}
 	if err == nil && v.Allowed && f.invalid == nil {
 		f.admit(next, &v, of, states)
@@ -234,7 +234,7 @@ func (f *visit) context() context.Context {
 }
 
 // states returns the states of v, an answer about the features, and the fields that name
-// their limits; room is for a single state.
+// their limits; room is for the states.
 //
 // After an admission that leaves a limit no room, they are of a Peek. An admission knows
 // when the window of a limit is empty, and only Peek knows when the next place is free: a

@@ -45,10 +45,12 @@ func (l *Limiter) ban(ctx context.Context, v *Verdict, c *call, asks []counter.A
 // has a Remaining of zero, and a RetryAfter that lasts until the end of the ban at
 // least. Ask is the index of the feature in the call, the first of equal features, or
 // -1 for features that are missing under MissingShare.
-func (v Verdict) All() []counter.State {
-	all := v.Verdict.All()
-	states := all[:0]
-	for _, s := range all {
+func (v Verdict) All() []counter.State { return v.states(make([]counter.State, 0, 4)) }
+
+// states appends to states, which are on the stack of the caller of All, as in
+// counter.Verdict.
+func (v *Verdict) states(states []counter.State) []counter.State {
+	for _, s := range v.Verdict.All() {
 		if s.Soft || v.counts && s.Limit.Max == counter.MaxCount || strings.HasPrefix(s.Key.Feature, banPrefix) {
 			continue
 		}
