@@ -56,7 +56,7 @@ func TestProxies(t *testing.T) {
 		case "Caddy":
 			return servertest.Caddy(t, lines)
 		case "HAProxy":
-			return servertest.HAProxy(t, lines)
+			return servertest.HAProxy(t, "", lines)
 		}
 		t.Fatalf("%q begins with no name of a proxy", row)
 		return ""

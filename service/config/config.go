@@ -3,6 +3,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -20,6 +21,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/rules"
 )
 
 // Config is the content of a file.
@@ -31,6 +33,7 @@ type Config struct {
 	DecideWithin   time.Duration   `yaml:"decide_within"`    // of limiter.Config
 	Share          float64         `yaml:"share"`            // of limiter.Config
 	Rules          string          `yaml:"rules"`            // the file for package rules
+	Reload         time.Duration   `yaml:"reload"`           // from one read of Rules to the next; default: 5s
 	Listen         Listen          `yaml:"listen"`
 	TLS            *TLS            `yaml:"tls"`
 	Callers        []Caller        `yaml:"callers"`
@@ -115,7 +118,7 @@ func (s Store) Open() (backend.Store, func() error, error) {
 		}
 		return store, store.Close, nil
 	}
-	return nil, nil, fmt.Errorf("the scheme of the store is unknown, want memory, redis://host:6379/0 (also rediss://, unix://), or memcached://host:11211,host2:11211")
+	return nil, nil, errors.New("the scheme of the store is unknown, want memory, redis://host:6379/0 (also rediss://, unix://), or memcached://host:11211,host2:11211")
 }
 
 // InProcess reports whether the store is memory.
@@ -241,11 +244,27 @@ func Parse(path string, data []byte) (*Config, error) {
 	return c, d.join()
 }
 
+var errOpen = errors.New("the address is open to other machines, want a loopback address or a unix socket, or the key callers")
+
+// Override sets Listen.HTTP.
+func (c *Config) Override(address string) error {
+	err := c.Listen.HTTP.UnmarshalText([]byte(address))
+	if err == nil && c.Callers == nil && !c.Listen.HTTP.Local() {
+		err = errOpen
+	}
+	return err
+}
+
 // check finds the faults of values that are well-formed by themselves, and sets
 // defaults.
 func (c *Config) check(d *decoder) {
 	if c.Drain == 0 {
 		c.Drain = 5 * time.Second
+	}
+	if c.Reload == 0 {
+		c.Reload = rules.DefaultEvery
+	} else if c.Reload < time.Millisecond {
+		d.fail("reload", "the value is %s, want 1ms or more", c.Reload)
 	}
 	if c.Rules == "" {
 		d.fail("rules", "the key is missing, want a file of rules")
@@ -258,7 +277,7 @@ func (c *Config) check(d *decoder) {
 	}
 	for path, address := range map[string]Address{"listen.http": c.Listen.HTTP, "listen.admin": c.Listen.Admin} {
 		if c.Callers == nil && !address.Local() {
-			d.fail(path, "the address is open to other machines, want a loopback address or a unix socket, or the key callers")
+			d.fail(path, "%w", errOpen)
 		}
 	}
 	if c.TLS != nil && (c.TLS.CertFile == "" || c.TLS.KeyFile == "") {

@@ -49,7 +49,7 @@ func TestParse(t *testing.T) {
 	require.Equal(t, &Config{
 		Store: Store{"redis://user:secret-word@127.0.0.1:6379/0"}, Prefix: "shop",
 		SecretFile: "/etc/abacusd/secret", ReceiptKeyFile: "/etc/receipt.key",
-		DecideWithin: 15 * time.Millisecond, Share: 0.5, Rules: "/etc/abacusd/rules.yaml",
+		DecideWithin: 15 * time.Millisecond, Share: 0.5, Rules: "/etc/abacusd/rules.yaml", Reload: 5 * time.Second,
 		Listen: Listen{HTTP: Address{"tcp", "0.0.0.0:8080"}, Admin: Address{"unix", "/run/abacusd/admin.sock"}},
 		TLS:    &TLS{"/etc/abacusd/c.pem", "/etc/abacusd/k.pem", "/etc/abacusd/ca.pem"},
 		Callers: []Caller{
@@ -94,6 +94,7 @@ func TestFaults(t *testing.T) {
 		{"prefix: shop", "prefix: *a", "YAML: unknown anchor 'a' referenced"},
 		{"drain: 2s", "drain: 0s", `22: drain: the value is "0s", want a time above 0`},
 		{"drain: 2s", "drain: 2", `22: drain: the value is "2", want a time above 0`},
+		{"drain: 2s", "reload: 1us", "22: reload: the value is 1µs, want 1ms"},
 		{"rules: rules.yaml\n", "", "1: rules: the key is missing"},
 		{"rules: rules.yaml", "rules: {events: {}}", "7: rules: the value is a mapping, want a value"},
 		{"redis://user:secret-word@127.0.0.1:6379/0", "redis://user:secret-word@h:port/x", "1: store: "},

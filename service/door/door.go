@@ -200,7 +200,7 @@ func sourcesOf(rules []limiter.Rule, features map[string]config.Source) (sources
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(features)) {
-		if !used[kind] {
+		if len(rules) > 0 && !used[kind] { // httplimit.New refuses an event without rules
 			return nil, fmt.Errorf("no rule of the event limits by the feature %q", kind)
 		}
 	}

@@ -48,12 +48,12 @@ func Caddy(t testing.TB, lines string) string {
 	})
 }
 
-// HAProxy starts a HAProxy for the test, with a proxy of these lines, and returns its
-// host:port.
-func HAProxy(t testing.TB, lines string) string {
+// HAProxy starts a HAProxy for the test, with these lines under global and a proxy of
+// the other lines, and returns its host:port.
+func HAProxy(t testing.TB, global, lines string) string {
 	t.Helper()
 	return web(t, "haproxy", "haproxy", []string{"-db", "-f"}, func(port int, _ string) string {
-		return fmt.Sprintf("defaults\n\ttimeout connect 10s\n\ttimeout client 1m\n\ttimeout server 1m\nlisten web\n\tbind %s\n%s\n", hostPort(port), lines)
+		return fmt.Sprintf("global\n%s\ndefaults\n\ttimeout connect 10s\n\ttimeout client 1m\n\ttimeout server 1m\nlisten web\n\tbind %s\n%s\n", global, hostPort(port), lines)
 	})
 }
 

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/abacus-go/abacus/service/config"
+)
+
+// certificates are the files for TLS. They are read again with a connection, at most
+// once a minute; files that are bad then change nothing.
+type certificates struct {
+	files *config.TLS
+
+	mu   sync.Mutex
+	at   time.Time // of the last read
+	seen [][]byte
+	now  *tls.Config
+}
+
+const rereadCertificates = time.Minute
+
+func newCertificates(files *config.TLS) (*certificates, error) {
+	c := &certificates{files: files, at: time.Now()}
+	return c, c.read()
+}
+
+// config is the configuration of the listeners.
+func (c *certificates) config() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return c.current(time.Now()), nil
+	}}
+}
+
+func (c *certificates) current(now time.Time) *tls.Config {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if age := now.Sub(c.at); age >= rereadCertificates || age < 0 {
+		c.at = now
+		if err := c.read(); err != nil {
+			slog.Warn("abacusd: the files for TLS are refused, those until now stay", "error", err)
+		}
+	}
+	return c.now
+}
+
+// read reads the files; after an error all is as before.
+func (c *certificates) read() error {
+	var contents [][]byte
+	for _, file := range []string{c.files.CertFile, c.files.KeyFile, c.files.ClientCAFile} {
+		var data []byte
+		if file != "" {
+			var err error
+			if data, err = os.ReadFile(file); err != nil {
+				return err
+			}
+		}
+		contents = append(contents, data)
+	}
+	if c.now != nil && bytes.Equal(bytes.Join(contents, nil), bytes.Join(c.seen, nil)) {
+		return nil
+	}
+	pair, err := tls.X509KeyPair(contents[0], contents[1])
+	if err != nil {
+		return fmt.Errorf("%s and %s: %w", c.files.CertFile, c.files.KeyFile, err)
+	}
+	next := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
+	if c.files.ClientCAFile != "" {
+		next.ClientAuth, next.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
+		if !next.ClientCAs.AppendCertsFromPEM(contents[2]) {
+			return fmt.Errorf("%s: the file has no certificate", c.files.ClientCAFile)
+		}
+	}
+	c.now, c.seen = next, contents
+	return nil
+}

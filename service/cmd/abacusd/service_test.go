@@ -1,0 +1,365 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
+)
+
+// The first commands of a stranger: the example, and the three lines that it prints.
+func TestExample(t *testing.T) {
+	d := serve(t, "--http", "127.0.0.1:0").ready()
+	require.Regexp(t, `(?s)This is the example, in memory: .*\n  curl .* http://`+d.http+`/auth/signup .*\n  go run \./cmd/abacusd ask http://`+d.http+` mail user:ada .*\n  go run \./cmd/abacusd serve cmd/abacusd/example/abacusd\.yaml `, d.said())
+	for i := range 6 {
+		got := d.get("/auth/signup", "X-Forwarded-For: 192.0.2.7")
+		require.Equal(t, map[bool]int{true: 204, false: 429}[i < 5], got.status, i)
+	}
+	for i := range 4 {
+		out, errs, status := runs(t, "ask", "http://"+d.http, "mail", "user:ada")
+		if i < 3 {
+			require.Equal(t, fmt.Sprintf("admitted\n  user 3/m: %d left\n", 2-i), out)
+			require.Zero(t, status)
+		} else {
+			require.Regexp(t, `^over-limit, again in \d+(\.\d+)?s\n  user 3/m: 0 left\n$`, out)
+			require.Equal(t, 3, status)
+		}
+		require.Empty(t, errs)
+	}
+	for _, row := range []struct {
+		want   string
+		status int
+		args   []string
+	}{
+		{"admitted\n  user 3/m: 2 left\n", 0, []string{"--peek", "mail", "user:bob"}},
+		{"admitted\n  user 3/m: 2 left\n", 0, []string{"mail", "user:bob"}},
+		{"over-limit, and no wait will do\n", 3, []string{"--n=4", "mail", "user:bob"}},
+		{`abacusd: 404 Not Found: no rule has the event "none".`, 1, []string{"none", "user:bob"}},
+		{"abacusd: 400 Bad Request: features[0] is no feature", 1, []string{"mail", "bob"}},
+		{"", 2, []string{"mail"}},
+		{"no such file", 1, []string{"--token-file=none", "mail", "user:bob"}},
+	} {
+		out, errs, status := runs(t, append([]string{"ask", "http://" + d.http}, row.args...)...)
+		require.Contains(t, out+errs, row.want)
+		require.Equal(t, row.status, status, "%s%s", out, errs)
+	}
+	require.Zero(t, d.stop())
+	_, errs, status := runs(t, "ask", "http://"+d.http, "mail", "user:bob")
+	require.Contains(t, errs, "connection refused")
+	require.Equal(t, 1, status)
+	_, errs, status = runs(t, "serve", "--http", "0.0.0.0:0")
+	require.Contains(t, errs, "open to other machines")
+	require.Equal(t, 1, status)
+}
+
+func TestCheck(t *testing.T) {
+	dir := files(t, map[string]string{
+		"good.yaml": settings("redis://127.0.0.1:1/0"), "rules.yaml": pageRules,
+		"bad.yaml":     strings.Replace(settings("memory"), "drain", "drian", 1),
+		"rules2.yaml":  "events: {page: {ip: {limits: 2/h}}}",
+		"door.yaml":    strings.Replace(settings("memory"), "rules.yaml", "rules2.yaml", 1),
+		"none.yaml":    strings.Replace(settings("memory"), "rules.yaml", "none", 1),
+		"token.yaml":   settings("memory") + "callers: [{name: a, token_file: none, may: [take]}]",
+		"short.yaml":   settings("memory") + "receipt_key_file: key\nprefix: x",
+		"key":          "short",
+		"tls.yaml":     settings("memory") + "tls: {cert_file: key, key_file: key}",
+		"example.yaml": string(exampleConfig),
+	})
+	for name, want := range map[string]string{
+		"good.yaml":  "good.yaml: 3 events, 3 doors\n",
+		"bad.yaml":   `bad.yaml:4: drian: the key is unknown, want "callers"`,
+		"door.yaml":  `door "mine": httplimit: Config.Event is "mine"`,
+		"none.yaml":  "no such file",
+		"token.yaml": "no such file",
+		"short.yaml": "the secret has 5 bytes",
+		"tls.yaml":   "failed to find any PEM data",
+	} {
+		out, errs, status := runs(t, "check", filepath.Join(dir, name))
+		require.Contains(t, out+errs, want)
+		require.Equal(t, map[bool]int{true: 0, false: 1}[name == "good.yaml"], status)
+	}
+	_, errs, status := runs(t, "check", filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "door.yaml"))
+	require.Equal(t, 1, status)
+	require.Regexp(t, `(?s)bad\.yaml is refused.*door\.yaml is refused`, errs)
+}
+
+// The rules follow their file. A file that is bad, or leaves a door without a limit,
+// changes nothing.
+func TestReload(t *testing.T) {
+	dir := files(t, map[string]string{"abacusd.yaml": settings("memory"), "rules.yaml": pageRules})
+	d := serve(t, filepath.Join(dir, "abacusd.yaml")).ready()
+	left := func() string { return d.post("/v1/peek", `{"event":"mail","features":["user:ada"]}`).body }
+	reload := func() string {
+		got := ask(http.DefaultClient, "GET", "http://"+d.admin+"/metrics", "")
+		require.Equal(t, 200, got.status)
+		_, after, _ := strings.Cut(got.body, "\nabacus_rules_last_reload_successful ")
+		return after[:1]
+	}
+	for _, row := range []struct{ text, limit, successful string }{
+		{strings.Replace(pageRules, "mail: {user: {limits: 2/h}}", "mail: {user: {limits: 7/h}}", 1), "7/h", "1"},
+		{"events: {page: {ip: {limits: 1/h}}}", "7/h", "0"},
+		{pageRules + "  mail: {user: {limits: 1/h}}", "7/h", "0"},
+		{strings.Repeat("x", 2<<20), "7/h", "0"},
+		{pageRules[:20], "7/h", "0"},
+		{strings.Replace(pageRules, "mail:", "gone:", 1), "", "1"},
+		{pageRules, "2/h", "1"},
+	} {
+		replaceFile(t, filepath.Join(dir, "rules.yaml"), row.text)
+		d.eventually(row.limit+" by "+row.text[:20], func() bool {
+			return reload() == row.successful && (strings.Contains(left(), `"limit":"`+row.limit+`"`) || row.limit == "" && strings.Contains(left(), "404"))
+		})
+	}
+	require.Equal(t, 204, d.get("/auth/page", "X-Forwarded-For: 192.0.2.7").status)
+	require.NotContains(t, d.said(), "192.0.2.7")
+}
+
+// While the store is stopped, rules under fail-local decide, and their hits are carried
+// when the process ends; all others deny, and a service with any is not ready.
+func TestTheStoreStops(t *testing.T) {
+	server := servertest.StartRedis(t)
+	const local = "events: {mail: {user: {limits: 3/h, on_failure: fail-local}}}"
+	config := fmt.Sprintf("store: redis://%s/0\nrules: rules.yaml\ndrain: 10ms\ndecide_within: 50ms\nlisten: {http: '127.0.0.1:0'}\n", server.Addr)
+	start := func(rules string) *daemon {
+		return serve(t, filepath.Join(files(t, map[string]string{"abacusd.yaml": config, "rules.yaml": rules}), "abacusd.yaml")).ready()
+	}
+	closed, here := start(pageRules), start(local)
+	take := func(d *daemon) string { return d.post("/v1/take", `{"event":"mail","features":["user:ada"]}`).body }
+	require.Contains(t, take(here), `"remaining":2`)
+	server.Pause()
+	closed.eventually("not ready", func() bool { return closed.get("/readyz").status == 503 })
+	require.Contains(t, take(closed), `"outcome":"failed-closed"`)
+	require.Equal(t, 200, closed.get("/livez").status)
+	require.Contains(t, take(here), `"outcome":"local-admitted"`)
+	require.Contains(t, take(here), `"degraded":true`)
+	require.Contains(t, take(here), `"outcome":"local-over-limit"`)
+	require.Equal(t, 200, here.get("/readyz").status)
+	require.NoError(t, here.cmd.Process.Signal(syscall.SIGTERM))
+	here.eventually("no listener", func() bool { return here.get("/livez").status == 0 })
+	server.Resume()
+	<-here.ended
+	require.Zero(t, here.cmd.ProcessState.ExitCode())
+	closed.ready()
+	require.Contains(t, take(start(local)), `"outcome":"over-limit"`)
+	require.NotContains(t, closed.said()+here.said(), "ada")
+}
+
+// No call of a client that heeds /readyz fails while a service of two is drained.
+func TestDrain(t *testing.T) {
+	dir := files(t, map[string]string{"rules.yaml": strings.Replace(pageRules, "mail: {user: {limits: 2/h}}", "mail: {user: {limits: 1000000/h}}", 1)})
+	config := strings.Replace(settings("redis://"+servertest.Redis(t)+"/0"), "drain: 100ms", "drain: 500ms", 1)
+	replaceFile(t, filepath.Join(dir, "abacusd.yaml"), config)
+	pair := []*daemon{serve(t, filepath.Join(dir, "abacusd.yaml")).ready(), serve(t, filepath.Join(dir, "abacusd.yaml")).ready()}
+	var first atomic.Bool // is ready
+	first.Store(true)
+	done := make(chan struct{})
+	var calls, bad atomic.Int64
+	var last atomic.Value
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				d := pair[1]
+				if first.Load() && i%2 == 0 {
+					d = pair[0]
+				}
+				if got := d.post("/v1/take", `{"event":"mail","features":["user:ada"]}`); got.status != 200 || !strings.Contains(got.body, `"allowed":true`) {
+					bad.Add(1)
+					last.Store(got.body)
+				}
+				calls.Add(1)
+			}
+		})
+	}
+	rounds := int64(long.Rounds(200, 30_000))
+	for calls.Load() < rounds {
+		time.Sleep(time.Millisecond)
+	}
+	require.NoError(t, pair[0].cmd.Process.Signal(syscall.SIGTERM))
+	for pair[0].get("/readyz").status == 200 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	first.Store(false)
+	<-pair[0].ended
+	for at := calls.Load(); calls.Load() < at+rounds; {
+		time.Sleep(time.Millisecond)
+	}
+	close(done)
+	clients.Wait()
+	require.Zero(t, bad.Load(), "of %d calls, such as %v", calls.Load(), last.Load())
+	require.Zero(t, pair[0].cmd.ProcessState.ExitCode())
+}
+
+// authority makes certificates.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func (a *authority) issue(name string, until time.Duration) (certificate, key string) {
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(a.t, err)
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(until),
+		BasicConstraintsValid: true, IsCA: a.cert == nil,
+	}
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = c, k
+		c.KeyUsage = x509.KeyUsageCertSign
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, &k.PublicKey, signer)
+	require.NoError(a.t, err)
+	if a.cert == nil {
+		a.key = k
+		a.cert, err = x509.ParseCertificate(der)
+		require.NoError(a.t, err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(k)
+	require.NoError(a.t, err)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
+}
+
+// Callers come by network, token and certificate, on TCP with TLS and on a socket. The
+// admin listener is never open.
+func TestCallers(t *testing.T) {
+	ca := &authority{t: t}
+	caPEM, _ := ca.issue("ca.internal", time.Hour)
+	cert, key := ca.issue("abacusd.internal", time.Hour)
+	const token = "0123456789abcdef"
+	dir := files(t, map[string]string{"rules.yaml": pageRules, "ca.pem": caPEM, "cert.pem": cert, "key.pem": key, "token": token + "\r\n"})
+	const tlsLines = "tls: {cert_file: cert.pem, key_file: key.pem, client_ca_file: ca.pem}\n"
+	const callers = `callers:
+  - {name: envoy, san: envoy.internal, may: [take]}
+  - {name: support, token_file: token, may: [usage, pprof]}
+  - {name: prometheus, from: [127.0.0.1], may: [metrics]}
+  - {name: here, from: [unix], may: [peek, auth]}
+`
+	replaceFile(t, filepath.Join(dir, "tls.yaml"), settings("memory")+tlsLines+callers)
+	socket := filepath.Join(dir, "http.sock")
+	replaceFile(t, filepath.Join(dir, "unix.yaml"), strings.Replace(settings("memory"), `http: "127.0.0.1:0"`, "http: unix:"+socket, 1)+callers[:strings.Index(callers, "  - {name: envoy")]+callers[strings.Index(callers, "  - {name: support"):])
+
+	d := serve(t, filepath.Join(dir, "tls.yaml"))
+	client := func(cert, key string) *http.Client {
+		config := &tls.Config{RootCAs: x509.NewCertPool()}
+		config.RootCAs.AddCert(ca.cert)
+		if cert != "" {
+			pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+			require.NoError(t, err)
+			config.Certificates = []tls.Certificate{pair}
+		}
+		return &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true}}
+	}
+	nobody, envoy := client("", ""), client(ca.issue("envoy.internal", time.Hour))
+	expired, other := client(ca.issue("envoy.internal", -time.Minute)), client((&authority{t: t}).issue("envoy.internal", time.Hour))
+	const two = `{"event":"mail","features":["user:ada"]}`
+	bearer := "Authorization: Bearer " + token
+	for i, row := range []struct {
+		client     *http.Client
+		url, body  string
+		line       string
+		want       int
+		listenerIs string
+	}{
+		{envoy, "/v1/take", two, "X: y", 200, d.http},
+		{nobody, "/v1/take", two, "X: y", 403, d.http}, // prometheus by its address
+		{nobody, "/v1/take", two, bearer, 403, d.http},
+		{nobody, "/v1/usage", two, bearer, 200, d.http},
+		{envoy, "/v1/usage", two, "X: y", 403, d.http},
+		{expired, "/v1/take", two, "X: y", 0, d.http},
+		{other, "/v1/take", two, "X: y", 403, d.http}, // it sends none
+		{http.DefaultClient, "/v1/take", two, "X: y", 0, d.http},
+		{nobody, "/metrics", "", "X: y", 200, d.admin},
+		{nobody, "/debug/pprof/", "", "X: y", 403, d.admin},
+		{nobody, "/debug/pprof/heap?debug=1", "", bearer, 200, d.admin},
+		{nobody, "/debug/pprof/cmdline", "", bearer, 404, d.admin},
+		{nobody, "/livez", "", "X: y", 200, d.admin},
+		{nobody, "/metrics", "", "X: y", 404, d.http},
+	} {
+		got := ask(row.client, map[bool]string{true: "POST", false: "GET"}[row.body != ""], "https://"+row.listenerIs+row.url, row.body, row.line)
+		require.Equal(t, row.want, got.status, "%d %s: %s", i, row.url, got.body)
+	}
+	require.NotContains(t, d.said(), "TLS handshake")
+
+	stale, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	stale.(*net.UnixListener).SetUnlinkOnClose(false)
+	require.NoError(t, stale.Close())
+	d = serve(t, filepath.Join(dir, "unix.yaml"))
+	info, err := os.Stat(socket)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o660), info.Mode().Perm())
+	require.Equal(t, 200, d.post("/v1/peek", two).status)
+	require.Equal(t, 403, d.post("/v1/take", two).status)
+	require.Equal(t, 204, d.get("/auth/page", "X-Forwarded-For: 192.0.2.7").status)
+	_, errs, status := runs(t, "serve", filepath.Join(dir, "unix.yaml"))
+	require.Contains(t, errs, "address already in use")
+	require.Equal(t, 1, status)
+	require.Zero(t, d.stop())
+	require.NoFileExists(t, socket)
+}
+
+// Clients that send half of a request, or too much of one, get an answer or lose their
+// connection, and no one else notices.
+func TestHostileConnections(t *testing.T) {
+	dir := files(t, map[string]string{"abacusd.yaml": settings("memory"), "rules.yaml": pageRules})
+	d := serve(t, filepath.Join(dir, "abacusd.yaml")).ready()
+	for range 200 {
+		conn, err := net.Dial("tcp", d.http)
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = conn.Write([]byte("POST /v1/take HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{"))
+		require.NoError(t, err)
+	}
+	for want, lines := range map[int]string{
+		431: "X: " + strings.Repeat("x", 80<<10),
+		400: "X-Forwarded-For: 192.0.2.7\x01",
+	} {
+		conn, err := net.Dial("tcp", d.http)
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = fmt.Fprintf(conn, "GET /auth/page HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n", lines)
+		require.NoError(t, err)
+		said := make([]byte, 12)
+		_, err = conn.Read(said)
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf("HTTP/1.1 %d", want), string(said))
+	}
+	require.Equal(t, 204, d.get("/auth/page", "X-Forwarded-For: 192.0.2.7").status)
+	long.Only(t, "15 s: a server waits 10 s for a body; the short form has the answers to whole requests")
+	conn, err := net.Dial("tcp", d.http)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte("POST /v1/take HTTP/1.1\r\n"))
+	require.NoError(t, err)
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(15*time.Second)))
+	_, err = conn.Read(make([]byte, 1))
+	require.Error(t, err)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+}
