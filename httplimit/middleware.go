@@ -55,6 +55,18 @@ type Config struct {
 	// DefaultBodyTimeout. Negative: unbounded.
 	BodyTimeout time.Duration
 
+	// MaxWait has a request over its limit wait for its turn instead of being refused, in
+	// the order of [limiter.Limiter.Wait]. Refused are requests whose turn would come after
+	// MaxWait, at once, and requests that have waited for MaxWait. The wait ends with the
+	// request's context, and is a part of http.Server.WriteTimeout and of Shutdown. A rule
+	// with a Ban bans whoever would wait. Default: no one waits.
+	MaxWait time.Duration
+
+	// MaxWaiting bounds the requests that wait: any further one is admitted or refused at
+	// once. limiter.Config.MaxWaiting bounds those of one client. Default:
+	// DefaultMaxWaiting.
+	MaxWaiting int
+
 	// Refuse is the answer to a request over its limit. Default: 429.
 	Refuse Refusal
 
@@ -145,8 +157,12 @@ type middleware struct {
 	fields  atomic.Pointer[fields] // for fieldsNow
 	tells   bool                   // admitted requests have fields with counts
 	bodies  bodies
-	refunds atomic.Bool // hits are refunded after good answers: those of requests under way are open
+	refunds atomic.Bool  // hits are refunded after good answers: those of requests under way are open
+	waiting atomic.Int64 // requests that are asked about under MaxWait
 }
+
+// DefaultMaxWaiting is the default of Config.MaxWaiting.
+const DefaultMaxWaiting = 1_000
 
 // New makes a middleware. An error names the field of cfg. An error is also a
 // rule that would deny every request, because no feature is of its kind and
@@ -166,6 +182,10 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	if cfg.Refuse > RefuseSilently {
 		return nil, fmt.Errorf("httplimit: Config.Refuse is %d, want RefuseTooManyRequests (0), RefuseForbidden (1) or RefuseSilently (2)", cfg.Refuse)
 	}
+	if cfg.MaxWait < 0 || cfg.MaxWaiting < 0 {
+		return nil, fmt.Errorf("httplimit: Config.MaxWait is %s and MaxWaiting %d, want neither below 0", cfg.MaxWait, cfg.MaxWaiting)
+	}
+	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, DefaultMaxWaiting)
 	if cfg.Show == nil {
 		cfg.Show = []string{feature.KindIP}
 	}

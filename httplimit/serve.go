@@ -3,6 +3,7 @@ package httplimit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -58,6 +59,7 @@ type visit struct {
 	later   []int         // indices of Sources that need the body, which is not read yet; len(Features) is the cost
 	invalid *ValueError   // the reason why the request is not the handler's; nil: it is
 	spent   time.Duration // of the time for a decision: a Peek without an answer of the store took so long
+	until   time.Time     // the end of Config.MaxWait; zero: the request has not waited
 }
 
 // leave ends the visit.
@@ -212,12 +214,41 @@ func (f *visit) ask(v *limiter.Verdict, peek bool, n int64, features []feature.F
 	switch m, ctx := f.m, f.context(); {
 	case peek:
 		*v, err = m.Limiter.Peek(ctx, m.Event, n, features...)
+	case m.MaxWait > 0 && f.waits(ctx, v, n, features, &err):
 	case m.refunds.Load():
 		*v, err = m.Limiter.AllowOpen(ctx, m.Event, n, features...)
 	default:
 		*v, err = m.Limiter.AllowN(ctx, m.Event, n, features...)
 	}
 	return err
+}
+
+// waits asks the Limiter, has a request over its limit wait for its turn, and reports
+// whether v and err are the answer. They are not if too many requests wait, or if the
+// queue has given up: its last answer may be old, and a place may be free again.
+func (f *visit) waits(ctx context.Context, v *limiter.Verdict, n int64, features []feature.Feature, err *error) bool {
+	m, wait := f.m, f.m.Limiter.WaitN
+	defer m.waiting.Add(-1)
+	if m.waiting.Add(1) > int64(m.MaxWaiting) {
+		return false
+	}
+	if f.until.IsZero() {
+		f.until = time.Now().Add(m.MaxWait)
+	}
+	if m.refunds.Load() {
+		wait = m.Limiter.WaitOpen
+	}
+	waiting, cancel := context.WithDeadline(ctx, f.until)
+	defer cancel()
+	*v, *err = wait(waiting, m.Event, n, features...)
+	switch {
+	case errors.Is(*err, limiter.ErrNever):
+		*err = nil // v says so
+	case errors.Is(*err, context.DeadlineExceeded), errors.Is(*err, limiter.ErrQueueFull):
+		*v, *err = m.Limiter.Peek(ctx, m.Event, n, features...)
+		return *err != nil || !v.Allowed
+	}
+	return true
 }
 
 // context returns the context of a decision: net/http cancels that of the request when a

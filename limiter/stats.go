@@ -36,7 +36,7 @@ type Stats struct {
 	Waited int64 // calls that waited for a turn, and got a turn: see Config.MaxInFlight
 	Shed   int64 // calls that waited for a turn in vain, and were decided as if the store had failed
 
-	Waiting int64 // calls of Wait and WaitN, now, that wait in a queue; growing: more is asked for than the limits admit
+	Waiting int64 // calls of Wait, now, that wait in a queue; growing: more is asked for than the limits admit
 
 	RulesRead    time.Time // of the last RulesRead without an error; zero: none
 	RulesRefused string    // the error of the last RulesRead; "" if the rules in force are from their source

@@ -70,11 +70,22 @@ func (l *Limiter) Wait(ctx context.Context, event string, features ...feature.Fe
 // WaitN is Wait for n hits, at least one: all hits count or none. A call of many
 // hits is not overtaken by calls of few.
 func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...feature.Feature) (Verdict, error) {
+	return l.wait(ctx, event, n, features, plainly)
+}
+
+// WaitOpen is WaitN for hits that the caller may yet refund, as in [Limiter.AllowOpen]:
+// Refund or Keep must be called with the Verdict. A call that waits for open hits alone
+// asks again after 0.5 to 1.5 seconds, and as soon as they are refunded.
+func (l *Limiter) WaitOpen(ctx context.Context, event string, n int64, features ...feature.Feature) (Verdict, error) {
+	return l.wait(ctx, event, n, features, leaveOpen)
+}
+
+// wait is the way of every call that waits.
+func (l *Limiter) wait(ctx context.Context, event string, n int64, features []feature.Feature, by manner) (v Verdict, err error) {
 	set := l.rules.Load()
 	c, asks, never := set.waitable(ctx, event, n, features)
 	if c == nil || never != nil || ctx.Err() != nil {
-		v, err := l.AllowN(ctx, event, n, features...)
-		if err == nil && !v.Allowed {
+		if err = l.decide(ctx, &v, event, n, features, fallback.Taking, by); err == nil && !v.Allowed {
 			err = never
 		}
 		return v, err
@@ -92,15 +103,15 @@ func (l *Limiter) WaitN(ctx context.Context, event string, n int64, features ...
 			set, waiting.Limits = now, limitsOf(asks)
 		}
 		asked := time.Now()
-		v, err := l.once(ctx, c, asks)
+		v, err := l.once(ctx, c, asks, by)
 		took = time.Since(asked)
 		return turns.Answer[Verdict]{Verdict: v, Allowed: v.Allowed, Room: v.room(), RetryAfter: v.RetryAfter}, err
 	}
 	answer, err := l.turns.Wait(lent, waiting)
 	if err == errOtherKeys {
-		return l.WaitN(ctx, event, n, features...)
+		return l.wait(ctx, event, n, features, by)
 	}
-	v := answer.Verdict
+	v = answer.Verdict
 	v.RetryAfter = answer.RetryAfter
 	l.log.note(&v, l.taker)
 	if l.observe != nil {
@@ -179,13 +190,13 @@ func (set *ruleset) waitable(ctx context.Context, event string, n int64, feature
 }
 
 // once asks as decide does.
-func (l *Limiter) once(ctx context.Context, c *call, asks []counter.Ask) (v Verdict, err error) {
+func (l *Limiter) once(ctx context.Context, c *call, asks []counter.Ask, by manner) (v Verdict, err error) {
 	if !l.taker.Begin() {
 		return v, ErrClosed
 	}
 	defer l.taker.End()
 	c.Until = time.Time{} // of the time before
-	if err = l.take(ctx, &v, c, asks, false); err != nil {
+	if err = l.take(ctx, &v, c, asks, by == leaveOpen); err != nil {
 		return Verdict{}, err
 	}
 	v.complete(c)
