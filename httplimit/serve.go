@@ -240,7 +240,8 @@ func (f *visit) waits(ctx context.Context, v *limiter.Verdict, n int64, features
 	}
 	waiting, cancel := context.WithDeadline(ctx, f.until)
 	defer cancel()
-	*v, *err = wait(waiting, m.Event, n, features...)
+	kept := append([]feature.Feature(nil), features...) // a call in a queue keeps them, others leave them on the stack
+	*v, *err = wait(waiting, m.Event, n, kept...)
 	switch {
 	case errors.Is(*err, limiter.ErrNever):
 		*err = nil // v says so
