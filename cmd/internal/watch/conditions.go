@@ -10,7 +10,6 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/check"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/cmd/internal/text"
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -31,52 +30,16 @@ type condition struct {
 	Why   string `json:"why"`
 }
 
-// facts are lines about the memory, the evictions, the replicas and the age of a server.
-func facts(l stores.Look) (all []string) {
-	if len(l.Facts) == 0 {
-		return []string{"the user may not ask for INFO"}
+// unless is a condition that holds by one reason, or is broken by another.
+func unless(name string, isBroken bool, why, fine string) condition {
+	if isBroken {
+		return condition{name, broken, why}
 	}
-	used, limit, evicted, up := "used_memory", "maxmemory", "evicted_keys", "uptime_in_seconds"
-	if l.Facts["limit_maxbytes"] != "" {
-		used, limit, evicted, up = "bytes", "limit_maxbytes", "evictions", "uptime"
-	}
-	memory := check.Bytes(number(l, used)) + " used"
-	if number(l, limit) > 0 {
-		memory = fmt.Sprintf("%s of %s used", check.Bytes(number(l, used)), check.Bytes(number(l, limit)))
-	}
-	if policy := l.Facts["maxmemory_policy"]; policy != "" {
-		memory += ", " + shown(policy)
-	}
-	all = append(all, memory, fmt.Sprintf("%.0f evicted since its start", number(l, evicted)))
-	if role := l.Facts["role"]; role != "" {
-		part := strings.Replace(shown(role), "slave", "replica", 1)
-		if n := number(l, "connected_slaves"); n > 0 {
-			part += fmt.Sprintf(" of %.0f, the furthest %s behind", n, check.Bytes(furthest(l)))
-		}
-		all = append(all, part)
-	}
-	return append(all, "up for "+text.Roughly(time.Duration(number(l, up))*time.Second))
-}
-
-// furthest is the largest lag of a replica, in bytes.
-func furthest(l stores.Look) (most float64) {
-	for i := range int(min(number(l, "connected_slaves"), 100)) {
-		for part := range strings.SplitSeq(l.Facts[fmt.Sprintf("slave%d", i)], ",") {
-			if offset, is := strings.CutPrefix(part, "offset="); is {
-				behind := stores.Look{Server: backend.Server{Facts: map[string]string{"offset": offset}}}
-				most = max(most, number(l, "master_repl_offset")-number(behind, "offset"))
-			}
-		}
-	}
-	return most
+	return condition{name, holds, fine}
 }
 
 // conditions judges the conditions of the promise by a look.
 func (w *watch) conditions(found []stores.Look, st *status) (all []condition) {
-	add := func(name string, is state, format string, args ...any) {
-		all = append(all, condition{name, is, text.Clean(fmt.Sprintf(format, args...), 400)})
-	}
-	lim := w.source.limiter()
 	var answering []backend.Server
 	var gone []string
 	for _, f := range found {
@@ -86,181 +49,141 @@ func (w *watch) conditions(found []stores.Look, st *status) (all []condition) {
 			answering = append(answering, f.Server)
 		}
 	}
+	fine := "Every server answers."
 	if w.source.servers == nil {
-		add("The store answers", holds, "The store is in this process.")
-	} else {
-		switch {
-		case len(gone) > 0:
-			add("The store answers", broken, "No answer of %s: calls are decided by the OnFailure of their rules.", text.List(gone))
-		default:
-			add("The store answers", holds, "Every server answers.")
-		}
-		w.written(add, st)
-		w.clocks(add, answering, lim.Counter().Config().Skew)
-		judged := check.Setup(w.source.kind, answering)
-		for _, r := range judged {
-			if r.Name == "restarts" {
-				continue // by the longest window, below
-			}
-			is := map[check.Status]state{check.OK: holds, check.Fact: unknown}[r.Status]
-			switch {
-			case is != "":
-			case strings.Contains(r.Seen, "not known"):
+		fine = "The store is in this process."
+	}
+	all = append(all, unless("The store answers", len(gone) > 0, "No answer of "+text.List(gone)+": calls are decided by the OnFailure of their rules.", fine))
+	if w.source.servers != nil {
+		all = append(all, w.written(st), w.clocks(answering))
+		for _, r := range check.Setup(w.source.kind, answering) {
+			is := broken
+			if r.Status == check.OK {
+				is = holds
+			} else if r.Status == check.Fact || strings.Contains(r.Seen, "not known") {
 				is = unknown
-			default:
-				is = broken
 			}
-			add(upper(r.Promise), is, "%s", strings.TrimSpace("The server says: "+r.Seen+". "+strings.ReplaceAll(r.Means, "\n", " ")))
+			if r.Name != "restarts" { // by the longest window, below
+				all = append(all, condition{strings.ToUpper(r.Promise[:1]) + r.Promise[1:], is,
+					strings.TrimSpace("The server says: " + r.Seen + ". " + strings.ReplaceAll(r.Means, "\n", " "))})
+			}
 		}
 		if len(answering) == 0 {
-			add("Nothing is evicted", unknown, "No server answers.")
+			all = append(all, condition{"Nothing is evicted", unknown, "No server answers."})
 		}
-		w.kept(add, found)
+		all = append(all, w.kept(found))
 	}
-	w.alike(add, st)
+	all = append(all, w.alike(st))
 	if st != nil {
-		serviced(add, st.Counter)
+		left := st.Counter.HitsLeft + st.Counter.TakingBackFailed
+		all = append(all,
+			unless("No caller's clock is ahead", st.Counter.BucketsAhead > 0,
+				fmt.Sprintf("The service has met %d answers with hits of the future: some caller's clock is ahead by more than the Skew.", st.Counter.BucketsAhead),
+				"The service has met no hit of the future."),
+			unless("No hit stays of a failed call", left > 0,
+				fmt.Sprintf("%d takings back of the service were not confirmed: such hits deny other calls until they age out. No limit is passed.", left),
+				"Every taking back of the service was confirmed."))
+	}
+	for i := range all {
+		all[i].Why = text.Clean(all[i].Why, 400)
 	}
 	return all
 }
 
-// serviced judges the conditions that the numbers of a service tell of.
-func serviced(add func(string, state, string, ...any), c counter.Stats) {
-	if c.BucketsAhead > 0 {
-		add("No caller's clock is ahead", broken, "The service has met %d answers with hits of the future: some caller's clock is ahead by more than the Skew.", c.BucketsAhead)
-	} else {
-		add("No caller's clock is ahead", holds, "The service has met no hit of the future.")
-	}
-	if left := c.HitsLeft + c.TakingBackFailed; left > 0 {
-		add("No hit stays of a failed call", broken, "%d takings back of the service were not confirmed: such hits deny other calls until they age out. No limit is passed.", left)
-	} else {
-		add("No hit stays of a failed call", holds, "Every taking back of the service was confirmed.")
-	}
-}
-
 // written judges whether hits can be counted, which only a service can know: the
 // watch writes nothing.
-func (w *watch) written(add func(string, state, string, ...any), st *status) {
+func (w *watch) written(st *status) condition {
 	const name = "The store takes hits"
 	if st == nil || !st.Tallied {
-		add(name, unknown, "The watch writes nothing, so it has not tried: abacus check --store tries it.")
-		return
+		return condition{name, unknown, "The watch writes nothing, so it has not tried: abacus check --store tries it."}
 	}
 	failed := int64(0)
 	for _, o := range []limiter.Outcome{limiter.OutcomeFailedClosed, limiter.OutcomeFailedOpen, limiter.OutcomeLocalAdmitted, limiter.OutcomeLocalOverLimit} {
 		failed += st.totals[o]
 	}
-	if last := w.failed; last.since.Equal(st.Since) && failed > last.n {
+	if w.failed.since.Equal(st.Since) && failed > w.failed.n {
 		w.failed.at = time.Now()
 	}
 	w.failed.since, w.failed.n = st.Since, failed
-	switch recent := time.Since(w.failed.at) < time.Minute; {
-	case recent:
-		add(name, broken, "Within the last minute the service has decided calls without the store.")
-	default:
-		add(name, holds, "The service has decided no call without the store within the last minute of the watch.")
-	}
+	return unless(name, time.Since(w.failed.at) < time.Minute, "Within the last minute the service has decided calls without the store.",
+		"The service has decided no call without the store within the last minute of the watch.")
 }
 
 // clocks judges the clocks of the servers by that of this machine. The clocks of the
 // callers decide, and a server is their common measure.
-func (w *watch) clocks(add func(string, state, string, ...any), servers []backend.Server, skew time.Duration) {
+func (w *watch) clocks(servers []backend.Server) condition {
 	const name = "Clocks agree"
 	if len(servers) == 0 {
-		add(name, unknown, "No server answers.")
-		return
+		return condition{name, unknown, "No server answers."}
 	}
-	furthest := slices.MaxFunc(servers, func(a, b backend.Server) int { return int(a.Ahead.Abs() - b.Ahead.Abs()) })
-	if furthest.Apart(skew) {
-		add(name, broken, "The clock of %s is %s this machine's; the Skew is %s. Compare the machines of all callers.", furthest.Name, furthest.Clock(), dur.Format(skew))
-		return
-	}
-	add(name, holds, "The clock of %s is %s, against this machine's; the Skew is %s.", furthest.Name, furthest.Clock(), dur.Format(skew))
+	skew := w.source.limiter().Counter().Config().Skew
+	s := slices.MaxFunc(servers, func(a, b backend.Server) int { return int(a.Ahead.Abs() - b.Ahead.Abs()) })
+	told := fmt.Sprintf("The clock of %s is %s, against this machine's; the Skew is %s.", s.Name, s.Clock(), dur.Format(skew))
+	return unless(name, s.Apart(skew), told+" Compare the machines of all callers.", told)
 }
 
 // kept judges whether the store still has the hits of the longest window.
-func (w *watch) kept(add func(string, state, string, ...any), found []stores.Look) {
-	const name = "The store has kept the longest window"
+func (w *watch) kept(found []stores.Look) condition {
 	longest := time.Duration(0)
 	lim := w.source.limiter()
 	for _, event := range lim.Events() {
 		for _, r := range lim.Rules(event) {
 			for _, limits := range append(slices.Clip(r.Plans), r.Limits, r.ElseLimits) {
-				for _, per := range limits.Windows() {
-					longest = max(longest, per)
-				}
+				longest = max(longest, slices.Max(append(limits.Windows(), 0)))
 			}
 		}
 	}
-	is, why := holds, fmt.Sprintf("Every server has been up for longer than %s.", dur.Format(longest))
+	c := condition{"The store has kept the longest window", holds, fmt.Sprintf("Every server has been up for longer than %s.", dur.Format(longest))}
 	for _, f := range found {
 		up := uptime(f)
 		switch state := w.servers[f.Name]; {
-		case is == broken:
+		case c.State == broken:
 		case state.replaced:
-			is, why = broken, fmt.Sprintf("Another server has taken the place of %s while this page was open: hits that had not reached it are forgiven.", f.Name)
+			c.State, c.Why = broken, "Another server has taken the place of "+f.Name+" while this page was open: hits that had not reached it are forgiven."
 		case state.restarts > 0 && f.Facts["aof_enabled"] != "1":
-			is, why = broken, fmt.Sprintf("%s was restarted while this page was open: earlier hits are forgiven.", f.Name)
+			c.State, c.Why = broken, f.Name+" was restarted while this page was open: earlier hits are forgiven."
 		case f.Err != nil || len(f.Facts) == 0:
-			is, why = unknown, fmt.Sprintf("The age of %s is not known.", f.Name)
+			c.State, c.Why = unknown, "The age of "+f.Name+" is not known."
 		case f.Evicted > state.evicted:
-			is, why = broken, fmt.Sprintf("%s has evicted %d while this page was open: these hits are forgiven.", f.Name, f.Evicted-state.evicted)
+			c.State, c.Why = broken, fmt.Sprintf("%s has evicted %d while this page was open: these hits are forgiven.", f.Name, f.Evicted-state.evicted)
 		case up < longest:
-			is, why = unknown, fmt.Sprintf("%s has been up for %s, less than the longest window of %s: hits from before a restart are forgiven.", f.Name, text.Roughly(up), dur.Format(longest))
+			c.State, c.Why = unknown, fmt.Sprintf("%s has been up for %s, less than the longest window of %s: hits from before a restart are forgiven.", f.Name, text.Roughly(up), dur.Format(longest))
 		}
 	}
-	add(name, is, "%s", why)
+	return c
 }
 
 // alike judges whether the service counts by the rules of this page.
-func (w *watch) alike(add func(string, state, string, ...any), st *status) {
+func (w *watch) alike(st *status) condition {
 	const name = "All callers count alike"
 	if w.source.file == "" {
-		add(name, holds, "One limiter counts, with these rules.")
-		return
+		return condition{name, holds, "One limiter counts, with these rules."}
 	}
 	if st == nil || st.MoreRules > 0 {
-		add(name, unknown, "Rules, ladders, prefix and secret are part of the promise, and no store knows those of its callers. --status compares the rules of a service.")
-		return
+		return condition{name, unknown, "Rules, ladders, prefix and secret are part of the promise, and no store knows those of its callers. --status compares the rules of a service."}
 	}
 	lim := w.source.limiter()
-	here, there := map[string]bool{}, map[string]bool{}
+	skew := lim.Counter().Config().Skew
+	var here, there []string
 	for _, event := range lim.Events() {
 		for _, r := range lim.Rules(event) {
-			here[fmt.Sprintf("%q by %q: %s", r.Event, r.Kind, r.Limits)+soft(r.Soft)+", ladder "+r.Ladder.String()] = true
+			here = append(here, statusRule{r.Event, r.Kind, r.Limits, r.Ladder.String(), r.Soft}.String())
 		}
 	}
 	for _, r := range st.Rules {
-		there[fmt.Sprintf("%q by %q: %s", r.Event, r.Kind, r.Limits)+soft(r.Soft)+", ladder "+r.Ladder] = true
+		there = append(there, r.String())
 	}
-	var other []string
-	for rule := range there {
-		if !here[rule] {
-			other = append(other, "the service has "+rule)
+	for who, rules := range map[string][2][]string{"the service": {there, here}, "only the file": {here, there}} {
+		for _, rule := range rules[0] {
+			if !slices.Contains(rules[1], rule) {
+				return condition{name, broken, "The rules differ: " + who + " has " + rule + "."}
+			}
 		}
 	}
-	for rule := range here {
-		if !there[rule] {
-			other = append(other, "only the file has "+rule)
-		}
-	}
-	slices.Sort(other)
-	slices.Reverse(other)
-	switch {
-	case len(other) > 0:
-		add(name, broken, "The rules differ: %s.", strings.Join(other[:min(2, len(other))], "; "))
-	case st.Skew != lim.Counter().Config().Skew:
-		add(name, broken, "The service has a Skew of %s, and this page --skew %s.", dur.Format(st.Skew), dur.Format(lim.Counter().Config().Skew))
-	default:
-		add(name, holds, "The service has the rules, the ladders and the Skew of this page. Its prefix and its secret are not known.")
-	}
+	return unless(name, st.Skew != skew, fmt.Sprintf("The service has a Skew of %s, and this page --skew %s.", dur.Format(st.Skew), dur.Format(skew)),
+		"The service has the rules, the ladders and the Skew of this page. Its prefix and its secret are not known.")
 }
 
-func soft(is bool) string {
-	if is {
-		return " (soft)"
-	}
-	return ""
+func (r statusRule) String() string {
+	return fmt.Sprintf("%q by %q: %s%s, ladder %s", r.Event, r.Kind, r.Limits, map[bool]string{true: " (soft)"}[r.Soft], r.Ladder)
 }
-
-func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -19,13 +19,13 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// keyLook is a key by name.
-type keyLook struct {
+// Key is what a store has of a key, or the fault of the question.
+type Key struct {
 	Fault    string     `json:"fault,omitempty"` // instead of the rest
 	Again    bool       `json:"again,omitempty"` // another question may do: the store has failed
+	Event    string     `json:"event"`
 	Feature  string     `json:"feature"`
-	Ladder   string     `json:"ladder"`
-	Limits   []limitRow `json:"limits"`
+	Limits   []KeyLimit `json:"limits"`
 	Banned   string     `json:"banned,omitempty"`
 	Override string     `json:"override,omitempty"`
 	Windows  []string   `json:"windows"` // to choose, the longest first
@@ -34,12 +34,68 @@ type keyLook struct {
 	Max      int64      `json:"max"` // of the window's limit
 }
 
-type limitRow struct {
-	Limit string `json:"limit"`
-	Low   int64  `json:"low"`
-	Used  int64  `json:"used"`
-	Room  int64  `json:"room"`
-	Wait  string `json:"wait,omitempty"` // until there is room
+// KeyLimit is the state of a key under a limit.
+type KeyLimit struct {
+	Limit      string  `json:"limit"`
+	Low        int64   `json:"low"`
+	Used       int64   `json:"used"`
+	Room       int64   `json:"room"`
+	Wait       string  `json:"wait,omitempty"` // until there is room
+	RetryAfter float64 `json:"retryAfter"`     // the same in milliseconds; 0: there is room
+}
+
+// Keys looks at the keys of features, with the rods of a window: of one by name, or the
+// shortest, or else the longest.
+func Keys(ctx context.Context, lim *limiter.Limiter, event, window string, features ...feature.Feature) (all []*Key, err error) {
+	usages, err := lim.Usage(ctx, event, features...)
+	if err != nil {
+		return nil, err
+	}
+	rules := lim.Rules(event)
+	for _, u := range usages {
+		k := &Key{Event: event, Feature: text.Clean(u.Key.Feature, maxShown)}
+		rule := rules[slices.IndexFunc(rules, func(r limiter.Rule) bool { return r.Kind == u.Kind || r.Else == u.Kind })]
+		limits := rule.Limits
+		if rule.Kind != u.Kind {
+			limits = rule.ElseLimits
+		}
+		for _, l := range u.Limits {
+			row := KeyLimit{Limit: l.Limit.String(), Low: l.Count.Low, Used: l.Count.High, Room: l.Remaining, RetryAfter: float64(l.RetryAfter) / float64(time.Millisecond)}
+			if l.RetryAfter > 0 {
+				row.Wait = text.Rest(l.RetryAfter)
+			}
+			k.Limits = append(k.Limits, row)
+		}
+		if u.Banned > 0 {
+			k.Banned = text.Rest(u.Banned)
+		}
+		if u.Override != nil {
+			k.Override = shown(u.Override.String())
+		}
+		count, err := lim.Counter().With(rule.Ladder, rule.Former) // the key is counted on the rule's own ladder
+		if err != nil {
+			return nil, err
+		}
+		if k.Rods, err = rods.Look(ctx, count, u.Key, k.choose(limits, window)); err != nil {
+			return nil, err
+		}
+		all = append(all, k)
+	}
+	return all, nil
+}
+
+// choose chooses the window of the rods.
+func (k *Key) choose(limits counter.Limits, window string) (chosen time.Duration) {
+	for _, l := range slices.SortedFunc(slices.Values(limits), func(a, b counter.Limit) int { return cmp.Compare(b.Per, a.Per) }) {
+		name := dur.Format(l.Per)
+		if !slices.Contains(k.Windows, name) {
+			k.Windows = append(k.Windows, name)
+		}
+		if chosen == 0 || name == window || window == "shortest" {
+			chosen, k.Window, k.Max = l.Per, name, l.Max
+		}
+	}
+	return chosen
 }
 
 // key looks at a key. The feature may be personal: it comes in a form, and is in no
@@ -50,20 +106,19 @@ func (w *watch) key(to http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	found, err := w.source.key(ctx, r.PostFormValue("event"), r.PostFormValue("kind"), r.PostFormValue("value"), r.PostFormValue("window"))
 	if err != nil {
-		found = &keyLook{Fault: shownError(err), Again: errors.Is(err, counter.ErrStore) || ctx.Err() != nil}
+		found = &Key{Fault: shownError(err), Again: errors.Is(err, counter.ErrStore) || ctx.Err() != nil}
 	}
 	to.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(to).Encode(found) // an error is a client that hung up
 }
 
-func (s *Source) key(ctx context.Context, event, kind, value, window string) (*keyLook, error) {
+func (s *Source) key(ctx context.Context, event, kind, value, window string) (*Key, error) {
 	lim := s.limiter()
 	all := lim.Rules(event)
-	i := slices.IndexFunc(all, func(r limiter.Rule) bool { return r.Kind == kind || r.Else == kind && kind != "" })
 	switch {
 	case len(all) == 0:
 		return nil, fmt.Errorf("event: got %q, want one of %s", event, text.List(lim.Events()))
-	case i < 0:
+	case kind == "" || !slices.ContainsFunc(all, func(r limiter.Rule) bool { return r.Kind == kind || r.Else == kind }):
 		return nil, fmt.Errorf("kind: got %q, want a kind of a rule of %s", kind, event)
 	case strings.TrimSpace(value) == "":
 		return nil, fmt.Errorf("value: empty, want a feature of kind %s, such as %s", kind, cmp.Or(map[string]string{feature.KindIP: "203.0.113.9", feature.KindEmail: "ada@example.org", feature.KindDomain: "example.org"}[kind], "17"))
@@ -72,46 +127,9 @@ func (s *Source) key(ctx context.Context, event, kind, value, window string) (*k
 	if f.Err() != nil {
 		return nil, f.Err()
 	}
-	usages, err := lim.Usage(ctx, event, f)
+	keys, err := Keys(ctx, lim, event, window, f)
 	if err != nil {
 		return nil, err
 	}
-	rule, usage := all[i], usages[0]
-	limits := rule.Limits
-	if rule.Kind != kind {
-		limits = rule.ElseLimits
-	}
-	k := &keyLook{Feature: text.Clean(usage.Key.Feature, maxShown), Ladder: rule.Ladder.String(), Limits: []limitRow{}}
-	for _, u := range usage.Limits {
-		row := limitRow{Limit: u.Limit.String(), Low: u.Count.Low, Used: u.Count.High, Room: u.Remaining}
-		if u.RetryAfter > 0 {
-			row.Wait = text.Rest(u.RetryAfter)
-		}
-		k.Limits = append(k.Limits, row)
-	}
-	if usage.Banned > 0 {
-		k.Banned = text.Rest(usage.Banned)
-	}
-	if usage.Override != nil {
-		k.Override = shown(usage.Override.String())
-	}
-	count, err := lim.Counter().With(rule.Ladder, rule.Former)
-	if err == nil {
-		k.Rods, err = rods.Look(ctx, count, usage.Key, k.choose(limits, window))
-	}
-	return k, err
-}
-
-// choose chooses the window of the rods: the one that is asked for, or the longest.
-func (k *keyLook) choose(limits counter.Limits, window string) (chosen time.Duration) {
-	for _, l := range slices.SortedFunc(slices.Values(limits), func(a, b counter.Limit) int { return cmp.Compare(b.Per, a.Per) }) {
-		name := dur.Format(l.Per)
-		if !slices.Contains(k.Windows, name) {
-			k.Windows = append(k.Windows, name)
-		}
-		if chosen == 0 || name == window {
-			chosen, k.Window, k.Max = l.Per, name, l.Max
-		}
-	}
-	return chosen
+	return keys[0], nil
 }

@@ -7,21 +7,23 @@ import (
 	"cmp"
 	"context"
 	"embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/cmd/internal/check"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/cmd/internal/web"
+	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/limiter"
 )
 
 const (
@@ -40,14 +42,10 @@ type watch struct {
 	source *Source
 	ctx    context.Context // ends the looks
 
-	mu      sync.Mutex
-	viewers map[chan struct{}]bool
-	stop    context.CancelFunc // of the looks under way
-	ended   chan struct{}      // closed after the last look
-	last    *look
-	past    []moment
-
-	// Of the looks only.
+	mu       sync.Mutex // of a look
+	last     *look
+	lastAt   time.Time
+	past     []moment
 	servers  map[string]*serverState
 	previous *status
 	asked    time.Time // when previous was asked
@@ -108,24 +106,20 @@ type serverLook struct {
 	Version string   `json:"version"`
 	Trips   []string `json:"trips,omitempty"` // the last, the median and the worst of a minute
 	Clock   string   `json:"clock"`
-	Facts   []string `json:"facts"` // memory, evictions, replicas, uptime
+	Facts   []string `json:"facts"` // what it says of its memory, its part and its age
 }
 
 type serviceLook struct {
-	Fault    string       `json:"fault,omitempty"`
-	Since    int64        `json:"since"`
-	Tallied  bool         `json:"tallied"`
-	Counted  int64        `json:"counted,omitempty"` // since when decisions are counted
-	Begins   int          `json:"begins"`            // times that the totals began anew
-	Outcomes []outcomeRow `json:"outcomes"`
-	Denied   []deniedRow  `json:"denied"`
-	DeniedAt int64        `json:"denied_since,omitempty"`
-	Stats    [][2]string  `json:"stats"`
-}
-
-type outcomeRow struct {
-	Name  string `json:"name"`
-	Total int64  `json:"total"`
+	Fault    string           `json:"fault,omitempty"`
+	Since    int64            `json:"since"`
+	Tallied  bool             `json:"tallied"`
+	Counted  int64            `json:"counted,omitempty"` // since when decisions are counted
+	Begins   int              `json:"begins"`            // times that the totals began anew
+	Outcomes map[string]int64 `json:"outcomes"`
+	Denied   []deniedRow      `json:"denied"`
+	DeniedAt int64            `json:"denied_since,omitempty"`
+	Limiter  limiter.Stats    `json:"limiter"`
+	Counter  counter.Stats    `json:"counter"`
 }
 
 type deniedRow struct {
@@ -165,8 +159,7 @@ func (s *Source) Add(ctx context.Context, to *web.Site) {
 	to.Handle("GET "+Page.Path, func(w http.ResponseWriter, r *http.Request) {
 		to.Show(w, http.StatusOK, Page.Name, Page.Link, struct{ Store, File, Status string }{s.store, s.file, s.status})
 	})
-	w := &watch{source: s, ctx: ctx, viewers: map[chan struct{}]bool{}, servers: map[string]*serverState{}, ended: make(chan struct{})}
-	close(w.ended)
+	w := &watch{source: s, ctx: ctx, servers: map[string]*serverState{}}
 	to.Handle("GET /watch/looks", func(answer http.ResponseWriter, r *http.Request) {
 		if out, is := to.Begin(answer, r); is {
 			defer out.Close()
@@ -176,93 +169,48 @@ func (s *Source) Add(ctx context.Context, to *web.Site) {
 	to.Handle("POST /watch/key", w.key)
 }
 
-// stream sends what was seen until now, and then each look. The looks end with the
-// last stream.
+// stream sends what was seen until now, and then each look.
 func (w *watch) stream(out *web.Stream) {
-	news, past := w.join()
-	defer w.leave(news)
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	w.mu.Lock()
+	past := append([]moment{}, w.past...)
+	w.mu.Unlock()
 	err := out.Send("past", past)
-	var rules []byte
-	for err == nil {
-		select {
-		case <-out.Context().Done():
-			return
-		case <-news:
-		}
-		w.mu.Lock()
-		last := w.last
-		w.mu.Unlock()
-		now, _ := json.Marshal(last.rules) // of text and numbers
-		if !slices.Equal(now, rules) {
+	for rules := ""; err == nil; {
+		last := w.next()
+		if now := fmt.Sprint(last.rules); now != rules {
 			rules = now
 			err = out.Send("rules", last.rules)
 		}
 		if err == nil {
 			err = out.Send("look", last)
 		}
-	}
-}
-
-// join adds a viewer, and begins to look with the first one. A later one has the last
-// look at once.
-func (w *watch) join() (news chan struct{}, past []moment) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	news = make(chan struct{}, 1)
-	w.viewers[news] = true
-	if len(w.viewers) > 1 && w.last != nil {
-		news <- struct{}{}
-	}
-	if len(w.viewers) == 1 {
-		var ctx context.Context
-		ctx, w.stop = context.WithCancel(w.ctx)
-		before, ended := w.ended, make(chan struct{})
-		w.ended = ended
-		go func() {
-			defer close(ended)
-			<-before
-			w.run(ctx)
-		}()
-	}
-	return news, append([]moment{}, w.past...)
-}
-
-func (w *watch) leave(news chan struct{}) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.viewers, news)
-	if len(w.viewers) == 0 {
-		w.stop()
-	}
-}
-
-// run looks until ctx is done. One look begins after the end of another.
-func (w *watch) run(ctx context.Context) {
-	w.previous = nil // a rate over a time without a look would be a mean of long ago
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		now := w.look(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		w.mu.Lock()
-		w.last = now
-		w.past = append(w.past, now.moment)
-		w.past = w.past[max(0, len(w.past)-lastLooks):]
-		for news := range w.viewers {
-			select {
-			case news <- struct{}{}:
-			default: // the viewer has not taken the look before, and will take this one
-			}
-		}
-		w.mu.Unlock()
 		select {
 		case <-tick.C:
-		case <-ctx.Done():
+		case <-out.Context().Done():
 			return
 		}
 	}
+}
+
+// next is the look of now, which may be another page's: all pages share one row of looks,
+// each of which begins after the end of the one before.
+func (w *watch) next() *look {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	passed := time.Since(w.lastAt)
+	if w.last != nil && passed < lookEvery*9/10 {
+		return w.last
+	}
+	if passed > 3*lookEvery {
+		w.previous = nil // a rate over a time without a look would be a mean of long ago
+	}
+	w.last = w.look(w.ctx)
+	w.lastAt = time.Now()
+	w.past = append(w.past, w.last.moment)
+	w.past = w.past[max(0, len(w.past)-lastLooks):]
+	return w.last
 }
 
 // look asks the store and the service, side by side.
@@ -318,7 +266,10 @@ func (w *watch) lookAtServers(l *look, now time.Time, found []stores.Look) {
 			for _, trip := range []time.Duration{f.RoundTrip, sorted[len(sorted)/2], sorted[len(sorted)-1]} {
 				row.Trips = append(row.Trips, trip.Round(10*time.Microsecond).String())
 			}
-			row.Clock, row.Facts = f.Clock(), facts(f)
+			row.Clock = f.Clock()
+			for _, r := range check.Setup(w.source.kind, []backend.Server{f.Server}) {
+				row.Facts = append(row.Facts, text.Clean(r.Seen, maxShown))
+			}
 		}
 		row.Since = state.now(now, row.Fault)
 		l.Servers = append(l.Servers, row)
@@ -335,7 +286,7 @@ func (w *watch) lookAtServers(l *look, now time.Time, found []stores.Look) {
 }
 
 func (w *watch) lookAtService(l *look, now time.Time, st *status, fault error) {
-	row := &serviceLook{Outcomes: []outcomeRow{}, Denied: []deniedRow{}, Stats: [][2]string{}}
+	row := &serviceLook{Outcomes: map[string]int64{}, Denied: []deniedRow{}}
 	if fault != nil {
 		row.Fault = shownError(fault)
 	}
@@ -355,30 +306,15 @@ func (w *watch) lookAtService(l *look, now time.Time, st *status, fault error) {
 		row.Counted, row.DeniedAt = st.Since.UnixMilli(), st.DeniedSince.UnixMilli()
 	}
 	for outcome, total := range st.totals {
-		row.Outcomes = append(row.Outcomes, outcomeRow{outcome.String(), total})
+		row.Outcomes[outcome.String()] = total
 	}
-	slices.SortFunc(row.Outcomes, func(a, b outcomeRow) int { return strings.Compare(a.Name, b.Name) })
+	row.Limiter, row.Counter = st.Limiter, st.Counter
 	for _, k := range st.MostDenied[:min(len(st.MostDenied), maxDenied)] {
 		d := deniedRow{Event: shown(k.Event), Kind: shown(k.Kind), Feature: shown(k.Feature), AtLeast: k.AtLeast, AtMost: k.AtMost}
 		if value, is := strings.CutPrefix(k.Feature, k.Kind+":"); is && d.Feature == k.Feature {
 			d.Text = value
 		}
 		row.Denied = append(row.Denied, d)
-	}
-	for _, stats := range []struct {
-		name string
-		of   any
-	}{{"limiter", st.Limiter}, {"counter", st.Counter}} {
-		v := reflect.ValueOf(stats.of)
-		for i := range v.NumField() {
-			value := fmt.Sprint(v.Field(i).Interface())
-			if at, is := v.Field(i).Interface().(time.Time); is {
-				if value = "never"; !at.IsZero() {
-					value = text.Instant(at)
-				}
-			}
-			row.Stats = append(row.Stats, [2]string{stats.name + ".Stats." + v.Type().Field(i).Name, value})
-		}
 	}
 }
 
@@ -445,13 +381,8 @@ func shownError(err error) string {
 	return text.Clean(err.Error(), 300)
 }
 
-// number is a fact as a number, 0 if the fact is missing.
-func number(l stores.Look, name string) float64 {
-	n, _ := strconv.ParseFloat(l.Facts[name], 64)
-	return n
-}
-
 // uptime is 0 if it is not known.
 func uptime(l stores.Look) time.Duration {
-	return time.Duration(max(number(l, "uptime"), number(l, "uptime_in_seconds"))) * time.Second
+	seconds, _ := strconv.ParseInt(cmp.Or(l.Facts["uptime"], l.Facts["uptime_in_seconds"]), 10, 64)
+	return time.Duration(seconds) * time.Second
 }

@@ -12,9 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -68,17 +68,9 @@ func siteOf(t *testing.T, of *Source) *web.Site {
 	return site
 }
 
-// looks is a watch without viewers, for a test that looks by itself.
+// looks is a watch for a test that looks by itself.
 func looks(t *testing.T, of *Source) *watch {
 	return &watch{source: of, ctx: t.Context(), servers: map[string]*serverState{}}
-}
-
-// viewed is a watch that may have viewers, and has none yet.
-func viewed(t *testing.T, of *Source) *watch {
-	w := looks(t, of)
-	w.viewers, w.ended = map[chan struct{}]bool{}, make(chan struct{})
-	close(w.ended)
-	return w
 }
 
 func ofWatched(t *testing.T, w *Config) *Source {
@@ -202,7 +194,7 @@ func TestWatchWritesNothing(t *testing.T) {
 		require.NoError(t, events.Err())
 		status, body := ask(t, server, "event", "signup", "kind", "ip", "value", "203.0.113.9")
 		require.Equal(t, 200, status, body)
-		var key keyLook
+		var key Key
 		require.NoError(t, json.Unmarshal([]byte(body), &key))
 		require.Equal(t, "ip:203.0.113.9", key.Feature)
 		require.Equal(t, []string{"1d", "1m"}, key.Windows)
@@ -223,7 +215,7 @@ func TestWatchKey(t *testing.T) {
 	for _, value := range []string{"2001:db8::2", " 2001:DB8::1 ", "2001:db8::/64"} {
 		status, body := ask(t, server, "event", "signup", "kind", "ip", "value", value, "window", "1m")
 		require.Equal(t, 200, status, body)
-		require.Contains(t, body, `"limits":[{"limit":"2/m","low":1,"used":1,"room":1}`, value)
+		require.Contains(t, body, `"limits":[{"limit":"2/m","low":1,"used":1,"room":1,`, value)
 		require.Contains(t, body, `"window":"1m"`)
 	}
 	_, body := ask(t, server, "event", "signup", "kind", "user", "value", "<b>ada</b>")
@@ -236,7 +228,7 @@ func TestWatchKey(t *testing.T) {
 		{"signup", "ip", "ada", `feature "ip" is not an IP address`},
 	} {
 		_, body := ask(t, server, "event", row.event, "kind", row.kind, "value", row.value)
-		var key keyLook
+		var key Key
 		require.NoError(t, json.Unmarshal([]byte(body), &key))
 		require.Contains(t, key.Fault, row.want)
 		require.False(t, key.Again)
@@ -295,12 +287,10 @@ func TestWatchFailover(t *testing.T) {
 			found := []stores.Look{{Server: backend.Server{Name: "main", Run: answer.run, Facts: map[string]string{"uptime_in_seconds": answer.up}}}}
 			w.lookAtServers(&look{}, now, found)
 			now = now.Add(10 * time.Second)
-			w.kept(func(_ string, is state, _ string, why ...any) {
-				if answer.run == "b" {
-					require.Equal(t, broken, is)
-					require.Contains(t, why[0], want)
-				}
-			}, found)
+			if c := w.kept(found); answer.run == "b" {
+				require.Equal(t, broken, c.State)
+				require.Contains(t, c.Why, want)
+			}
 		}
 	}
 }
@@ -361,7 +351,7 @@ func TestWatchService(t *testing.T) {
 	}
 	l = w.look(t.Context())
 	require.Greater(t, l.Rates["admitted"], 0.0)
-	require.Equal(t, []outcomeRow{{"admitted", 2}, {"banned", 2}}, l.Service.Outcomes)
+	require.Equal(t, map[string]int64{"admitted": 2, "banned": 2}, l.Service.Outcomes)
 	require.Equal(t, deniedRow{"signup", "ip", "ip:203.0.113.9", "203.0.113.9", 2, 2}, l.Service.Denied[0])
 
 	lim.Store(service(t))
@@ -438,62 +428,30 @@ func TestWatchHostileStatus(t *testing.T) {
 	require.NotContains(t, err.Error(), "hush")
 }
 
-// All pages share one row of looks, which ends with the last page.
+// All pages share one row of looks, each of which begins after the end of the one before;
+// a later page has what was seen until then.
 func TestWatchLooksOnce(t *testing.T) {
-	var under, most, all atomic.Int64
-	of := &Source{lim: service(t).Limiter, ask: func(context.Context) (*status, error) {
-		most.Store(max(most.Load(), under.Add(1)))
+	var under, all atomic.Int64
+	hold := make(chan struct{})
+	w := looks(t, &Source{lim: service(t).Limiter, ask: func(context.Context) (*status, error) {
+		require.Equal(t, int64(1), under.Add(1))
 		defer under.Add(-1)
 		all.Add(1)
+		<-hold
 		return &status{}, nil
-	}}
-	w := viewed(t, of)
-	const pages = 32
-	var open []chan struct{}
-	for range pages {
-		news, _ := w.join()
-		open = append(open, news)
+	}})
+	var pages sync.WaitGroup
+	for range 32 {
+		pages.Go(func() { w.next() })
 	}
-	for _, news := range open {
-		<-news
-	}
-	require.Less(t, all.Load(), int64(pages), "a look is for all")
-	for _, news := range open {
-		w.leave(news)
-	}
-	<-w.ended // nobody looks any more
-	before := all.Load()
-	news, past := w.join()
-	require.Len(t, past, int(before))
-	<-news
-	w.leave(news)
-	<-w.ended
-	require.Greater(t, all.Load(), before)
-	require.Equal(t, int64(1), most.Load())
-}
-
-// A row of looks begins after the end of the one before, however long its last look
-// takes.
-func TestWatchLooksInTurn(t *testing.T) {
-	lim := service(t)
-	synctest.Test(t, func(t *testing.T) {
-		var under atomic.Int64
-		hold := make(chan struct{})
-		w := viewed(t, &Source{lim: lim.Limiter, ask: func(context.Context) (*status, error) {
-			under.Add(1)
-			defer under.Add(-1)
-			<-hold
-			return &status{}, nil
-		}})
-		for range 2 {
-			news, _ := w.join()
-			synctest.Wait()
-			require.Equal(t, int64(1), under.Load())
-			w.leave(news)
-		}
-		close(hold)
-		<-w.ended
-	})
+	close(hold)
+	pages.Wait()
+	require.Equal(t, int64(1), all.Load(), "a look is for all")
+	require.Len(t, w.past, 1)
+	w.lastAt = w.lastAt.Add(-lookEvery)
+	w.next()
+	require.Equal(t, int64(2), all.Load())
+	require.Len(t, w.past, 2)
 }
 
 // The rules are read again when the file changes; a bad file changes nothing, and its

@@ -10,15 +10,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/abacus-go/abacus/backend/memory"
-	"github.com/abacus-go/abacus/cmd/internal/rods"
+	"github.com/abacus-go/abacus/cmd/internal/watch"
 	"github.com/abacus-go/abacus/cmd/internal/web"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
-	"github.com/abacus-go/abacus/internal/inside"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/metrics/tally"
 )
@@ -67,23 +65,6 @@ func (f siteForm) Wrong() bool {
 func (f siteForm) StatusText() string { return http.StatusText(f.Status) }
 
 type siteHeader struct{ Name, Value string }
-
-// storedKey is a key of the store, beside the limits of its rule.
-type storedKey struct {
-	Event   string        `json:"event"`
-	Feature string        `json:"feature"`
-	Kind    string        `json:"kind"`
-	Limits  []storedLimit `json:"limits"`
-	Max     int64         `json:"max"`  // of the first limit
-	Rods    *rods.View    `json:"rods"` // of the window of the first limit
-}
-
-type storedLimit struct {
-	Limit      string  `json:"limit"`
-	Used       int64   `json:"used"`
-	Remaining  int64   `json:"remaining"`
-	RetryAfter float64 `json:"retryAfter"` // milliseconds until there is room; 0: there is room
-}
 
 func (s *Server) addSite() error {
 	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
@@ -233,42 +214,13 @@ func (s *Server) siteKey(w http.ResponseWriter, r *http.Request) {
 	if email := feature.Email(r.FormValue("email")); email.Err() == nil {
 		features = append(features, email)
 	}
-	keys, err := s.storedKeys(r, event, features)
+	keys, err := watch.Keys(r.Context(), lim, event, "shortest", features...)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(keys) // an error is a client that hung up
-}
-
-func (s *Server) storedKeys(r *http.Request, event string, features []feature.Feature) (keys []storedKey, err error) {
-	usages, err := s.site.limiter.Usage(r.Context(), event, features...)
-	if err != nil {
-		return nil, err
-	}
-	inner := inside.Of(s.site.limiter.Counter()).(inside.Counter[counter.Key, counter.Ask, counter.Verdict])
-	for _, u := range usages {
-		shown := inner.Redact(u.Key)
-		k := storedKey{Event: shown.Event, Feature: shown.Feature, Kind: u.Kind, Max: u.Limits[0].Limit.Max}
-		for _, l := range u.Limits {
-			k.Limits = append(k.Limits, storedLimit{l.Limit.String(), l.Count.High, l.Remaining, float64(l.RetryAfter) / float64(time.Millisecond)})
-		}
-		for _, rule := range s.site.limiter.Rules(event) {
-			if rule.Kind != u.Kind {
-				continue
-			}
-			c, err := s.site.limiter.Counter().With(rule.Ladder, nil) // the key is counted on the rule's own ladder
-			if err != nil {
-				return nil, err
-			}
-			if k.Rods, err = rods.Look(r.Context(), c, u.Key, u.Limits[0].Limit.Per); err != nil {
-				return nil, err
-			}
-		}
-		keys = append(keys, k)
-	}
-	return keys, nil
 }
 
 // links are the last maxLinks targets. The name of a link is its number, in base 36.

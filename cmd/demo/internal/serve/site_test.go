@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/cmd/internal/watch"
 	"github.com/abacus-go/abacus/cmd/internal/web"
 )
 
@@ -149,7 +150,7 @@ func TestSiteKey(t *testing.T) {
 		for _, email := range []string{"ada@example.org", "eve@example.org"} {
 			require.Equal(t, http.StatusOK, visit(s, "/site/signup", "*/*", url.Values{"email": {email}}).Code)
 		}
-		look := func(query string) (keys []storedKey) {
+		look := func(query string) (keys []watch.Key) {
 			w := visit(s, "/site/key?"+query, "*/*", nil)
 			require.Equal(t, http.StatusOK, w.Code, w.Body)
 			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &keys))
@@ -159,7 +160,7 @@ func TestSiteKey(t *testing.T) {
 		require.Len(t, keys, 2)
 		ip, email := keys[0], keys[1]
 		require.Equal(t, "ip:127.0.0.1", ip.Feature)
-		require.Equal(t, []storedLimit{{"3/20s", 2, 1, 0}, {"30/h", 2, 28, 0}}, ip.Limits)
+		require.Equal(t, []watch.KeyLimit{{Limit: "3/20s", Low: 2, Used: 2, Room: 1}, {Limit: "30/h", Low: 2, Used: 2, Room: 28}}, ip.Limits)
 		require.Equal(t, "email:ada@example.org", email.Feature)
 		require.Equal(t, int64(1), email.Limits[0].Used)
 		require.Greater(t, email.Limits[0].RetryAfter, 14_000.0)
@@ -176,7 +177,7 @@ func TestSiteKey(t *testing.T) {
 
 		time.Sleep(21 * time.Second)
 		keys = look("event=signup")
-		require.Equal(t, []storedLimit{{"3/20s", 0, 3, 0}, {"30/h", 2, 28, 0}}, keys[0].Limits)
+		require.Equal(t, []watch.KeyLimit{{Limit: "3/20s", Low: 0, Used: 0, Room: 3}, {Limit: "30/h", Low: 2, Used: 2, Room: 28}}, keys[0].Limits)
 	})
 }
 

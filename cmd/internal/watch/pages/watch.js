@@ -112,7 +112,7 @@ if (byID('watch') && byID('conditions')) (() => {
     put(byID('status-state'), state)
     byID('status-state').classList.toggle('fault', !!s.fault)
     if (s.fault) { rows('outcomes', [...seen].map(([name, total], i) => outcome(name, total, i))); return }
-    for (const o of s.outcomes) seen.set(o.name, o.total)
+    for (const name of Object.keys(s.outcomes).sort()) seen.set(name, s.outcomes[name])
     rows('outcomes', [...seen].map(([name, total], i) => outcome(name, total, i)))
     put(byID('denied-since'), !s.tallied ? '' : s.denied.length ? `Since ${clock(s.denied_since)}, as the service counts.` : `Nobody was denied by a limit since ${clock(s.denied_since)}.`)
     rows('denied', s.denied.map(d => {
@@ -124,7 +124,8 @@ if (byID('watch') && byID('conditions')) (() => {
       }
       return { name, left: [1, 3], cells: [d.feature, `${d.event} by ${d.kind}`, d.at_least < d.at_most ? `${commas(d.at_least)} to ${commas(d.at_most)}` : commas(d.at_most), look] }
     }))
-    rows('stats', s.stats.map(([name, value]) => ({ name, cells: [name, value] })))
+    const stats = Object.entries({ 'limiter.Stats.': s.limiter, 'counter.Stats.': s.counter }).flatMap(([of, all]) => Object.entries(all).map(([name, value]) => [of + name, String(value)]))
+    rows('stats', stats.map(([name, value]) => ({ name, cells: [name, value.startsWith('0001-01-01') ? 'never' : value] })))
   }
   const outcome = (name, total, i) => ({ name, className: 'r' + i % 5, cells: [name, last.rates ? rate(last.rates[name]) : '–', mean(name, 6e4), mean(name, minutes5), commas(total)] })
 

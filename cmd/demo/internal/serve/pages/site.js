@@ -135,7 +135,7 @@ if (byID('site')) (() => {
         box,
         update: k => {
           k.limits.forEach((l, i) => {
-            const numbers = [l.used, l.remaining, l.retryAfter ? l.retryAfter < 9e4 ? (l.retryAfter / 1000).toFixed(1) + ' s' : time(Math.ceil(l.retryAfter / 1000)) : 'now']
+            const numbers = [l.used, l.room, l.retryAfter ? l.retryAfter < 9e4 ? (l.retryAfter / 1000).toFixed(1) + ' s' : time(Math.ceil(l.retryAfter / 1000)) : 'now']
             numbers.forEach((text, n) => put(rows[i].cells[n], String(text)))
           })
           drawRods(k.rods, k.max)
