@@ -67,9 +67,9 @@ func TestTakeByTheCalendar(t *testing.T) {
 func TestParseLimitsByTheCalendar(t *testing.T) {
 	for text, want := range map[string]string{
 		"100/h, 1000 per month in Europe/Berlin": "100/h, 1000 per month in Europe/Berlin",
-		" 100  per  day ":                        "100 per day",
+		" 100  per  day  in UTC ":                "100 per day in UTC",
 		"1000 per month from 15 in Asia/Tokyo":   "1000 per month from 15 in Asia/Tokyo",
-		"50 per week":                            "50 per week",
+		"50 per week in UTC":                     "50 per week in UTC",
 	} {
 		limits, err := counter.ParseLimits(text)
 		require.NoError(t, err)
@@ -80,11 +80,12 @@ func TestParseLimitsByTheCalendar(t *testing.T) {
 		require.NoError(t, limits.Check(tiers.For(limits.Windows()...)))
 	}
 	for text, says := range map[string]string{
-		"5 per hour":              `limit "5 per hour": tiers: period "hour": want day, week or month`,
-		"x per day":               `limit "x per day": "x" is not a whole number`,
-		"5 per day in Mars/X":     `unknown time zone "Mars/X"`,
-		"-1 per day":              "max -1, want 0 to",
-		"5 per day, 7 per day on": `"on" is too much`,
+		"5 per hour":                     `limit "5 per hour": tiers: period "hour": want day, week or month; a window that slides is such as 5/d`,
+		"5 per day":                      `period "day": want one time zone after day, such as day in UTC or day in Europe/Berlin; a window that slides is such as 5/d`,
+		"x per day":                      `limit "x per day": "x" is not a whole number`,
+		"5 per day in Mars/X":            `unknown time zone "Mars/X"`,
+		"-1 per day in UTC":              "max -1, want 0 to",
+		"5 per day in UTC, 7 per day on": `period "day on": want one time zone after day`,
 	} {
 		_, err := counter.ParseLimits(text)
 		require.ErrorContains(t, err, says)
@@ -93,7 +94,7 @@ func TestParseLimitsByTheCalendar(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, counter.MustLimits("1 per month in Europe/Berlin").Check(hours))
 	require.ErrorContains(t, counter.MustLimits("1 per month in Asia/Kolkata").Check(hours), "buckets of 1h for it, and the month in Asia/Kolkata does not begin with a bucket")
-	day := counter.MustLimits("1 per day")
+	day := counter.MustLimits("1 per day in UTC")
 	day[0].Per = time.Hour
 	require.ErrorContains(t, day.Check(tiers.Default), "want a Per or a Period")
 }

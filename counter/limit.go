@@ -73,7 +73,8 @@ const maxLimits = 32
 // minute, hour, day, week) or a duration. String writes the letters.
 //
 // A limit by the calendar is Max per period, as [tiers.ParsePeriod] reads it: "100 per
-// day", "50 per week in Asia/Tokyo", "1000 per month from 15 in Europe/Berlin".
+// day in UTC", "1000 per month from 15 in Europe/Berlin". The time zone is never left
+// out, so that no one takes "100/day", any 24 hours, for a day of the calendar.
 func ParseLimits(s string) (Limits, error) {
 	var limits Limits
 	for field := range strings.SplitSeq(s, ",") {
@@ -85,7 +86,7 @@ func ParseLimits(s string) (Limits, error) {
 			}
 			period, err := tiers.ParsePeriod(strings.Join(words[2:], " "))
 			if err != nil {
-				return nil, fmt.Errorf("counter: limit %q: %w", field, err)
+				return nil, fmt.Errorf("counter: limit %q: %w; a window that slides is such as %d/d", field, err, most)
 			}
 			limits = append(limits, Limit{Max: most, Period: period})
 			continue
@@ -94,6 +95,8 @@ func ParseLimits(s string) (Limits, error) {
 		switch per = strings.TrimSpace(per); {
 		case per == "":
 			return nil, fmt.Errorf("counter: limit %q: want max/window, such as 100/d or 5/90s", field)
+		case strings.Contains(per, " in ") || strings.HasPrefix(per, "month"):
+			return nil, fmt.Errorf("counter: limit %q: a limit by the calendar is such as 100 per month in Europe/Berlin", field)
 		case strings.Contains(per, "/"):
 			return nil, fmt.Errorf("counter: limits %q: want a comma between two limits, such as 5/m, 100/d", field)
 		}
@@ -127,7 +130,7 @@ func MustLimits(s string) Limits {
 	return limits
 }
 
-// String formats l for [ParseLimits]: "100/d", "100 per day".
+// String formats l for [ParseLimits]: "100/d", "100 per day in UTC".
 func (l Limit) String() string {
 	if !l.Period.IsZero() {
 		return strconv.FormatInt(l.Max, 10) + " per " + l.Period.String()

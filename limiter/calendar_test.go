@@ -15,6 +15,6 @@ import (
 func TestRulesRefuseLimitsByTheCalendar(t *testing.T) {
 	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
 	require.NoError(t, err)
-	_, err = limiter.New(c, limiter.Config{Rules: []limiter.Rule{{Event: "call", Kind: "user", Limits: counter.MustLimits("9/h, 100 per day")}}})
-	require.ErrorContains(t, err, "Limits has 100 per day, want limits that slide")
+	_, err = limiter.New(c, limiter.Config{Rules: []limiter.Rule{{Event: "call", Kind: "user", Limits: counter.MustLimits("9/h, 100 per day in UTC")}}})
+	require.ErrorContains(t, err, "Limits has 100 per day in UTC, want limits that slide")
 }

@@ -51,8 +51,8 @@ func naive(p Period, from, to time.Time) (starts []time.Time) {
 // where a day is skipped.
 func TestPeriodsAreThoseOfAWalk(t *testing.T) {
 	for _, test := range []struct{ period, year string }{
-		{"day", "2024"}, {"day in Europe/Berlin", "2026"}, {"week in Europe/London", "2026"}, {"month from 15 in Europe/Berlin", "2026"},
-		{"month from 31 in Asia/Kolkata", "2024"}, {"month from 29 in Australia/Lord_Howe", "2025"}, {"month from 30", "2023"},
+		{"day in UTC", "2024"}, {"day in Europe/Berlin", "2026"}, {"week in Europe/London", "2026"}, {"month from 15 in Europe/Berlin", "2026"},
+		{"month from 31 in Asia/Kolkata", "2024"}, {"month from 29 in Australia/Lord_Howe", "2025"}, {"month from 30 in UTC", "2023"},
 		{"day in America/Sao_Paulo", "2018"}, // midnight is skipped, and comes twice
 		{"day in Africa/Cairo", "2024"}, {"day in America/Havana", "2024"},
 		{"day in America/St_Johns", "2006"}, // one minute after midnight back to the day before
@@ -78,7 +78,7 @@ func TestPeriodsAreThoseOfAWalk(t *testing.T) {
 // In every year for which there are labels periods follow each other without a gap, and
 // none is longer than the longest.
 func TestPeriodsFollowEachOther(t *testing.T) {
-	for _, text := range []string{"day in Europe/Berlin", "week in America/New_York", "month from 31 in Asia/Kathmandu", "month"} {
+	for _, text := range []string{"day in Europe/Berlin", "week in America/New_York", "month from 31 in Asia/Kathmandu", "month in UTC"} {
 		p := parsed(t, text)
 		for range 200 {
 			at := time.Date(1970+rand.IntN(279), 1, 1+rand.IntN(365), rand.IntN(24), rand.IntN(60), 0, rand.IntN(1e9), time.UTC).UnixNano()
@@ -92,14 +92,14 @@ func TestPeriodsFollowEachOther(t *testing.T) {
 	}
 	for _, year := range []int{1700, 1800, 1900, 1969} {
 		at := time.Date(year, 3, 1, 12, 0, 0, 0, time.UTC)
-		start, end := parsed(t, "month").Span(at.UnixNano())
+		start, end := parsed(t, "month in UTC").Span(at.UnixNano())
 		require.Equal(t, []int64{time.Date(year, 3, 1, 0, 0, 0, 0, time.UTC).UnixNano(), time.Date(year, 4, 1, 0, 0, 0, 0, time.UTC).UnixNano()}, []int64{start, end})
 	}
 }
 
 func TestPeriodsThatATierCounts(t *testing.T) {
 	for text, widths := range map[string]string{ // widths that fit, and one that does not
-		"day":                           "1h 24h 7h",
+		"day in UTC":                    "1h 24h 7h",
 		"month in Europe/Berlin":        "1m 1h 24h",
 		"day in Asia/Kolkata":           "1m 30m 1h",
 		"day in Asia/Kathmandu":         "1m 15m 30m",
@@ -123,14 +123,14 @@ func TestPeriodsThatATierCounts(t *testing.T) {
 		require.Equal(t, test.fits, fits, "%s", test.tier)
 		require.Equal(t, time.Date(2026, 10, 24, 22, 0, 0, 0, time.UTC), time.Unix(0, start).UTC())
 	}
-	require.Equal(t, 24*time.Hour, parsed(t, "day").Longest())
+	require.Equal(t, 24*time.Hour, parsed(t, "day in UTC").Longest())
 	require.Equal(t, 31*24*time.Hour+time.Hour, parsed(t, "month in Asia/Tokyo").Longest(), "rules may come that set the clocks back")
 	require.Equal(t, 26*time.Hour, parsed(t, "day in Antarctica/Troll").Longest())
 }
 
 func TestParsePeriod(t *testing.T) {
 	for text, want := range map[string]string{
-		"day": "day", " week  in Asia/Tokyo ": "week in Asia/Tokyo", "month from 1 in UTC": "month", "month from 15 in Europe/Berlin": "month from 15 in Europe/Berlin",
+		"day in UTC": "day in UTC", " week  in Asia/Tokyo ": "week in Asia/Tokyo", "month from 1 in UTC": "month in UTC", "month from 15 in Europe/Berlin": "month from 15 in Europe/Berlin",
 	} {
 		p := parsed(t, text)
 		require.Equal(t, want, p.String())
@@ -144,11 +144,12 @@ func TestParsePeriod(t *testing.T) {
 		"month from 0":          "from 0, want a month from 1 to 31",
 		"month from x":          "from x, want a month from 1 to 31",
 		"week from 2":           "from 2, want a month from 1 to 31",
-		"day in Mars/Olympus":   `unknown time zone "Mars/Olympus", want a name such as Europe/Berlin`,
+		"day in Mars/Olympus":   `unknown time zone "Mars/Olympus", want a name such as UTC or Europe/Berlin`,
 		"day in Local":          `unknown time zone "Local"`,
 		"day in Europe/Berlin,": `unknown time zone "Europe/Berlin,"`,
-		"day on Monday":         `"on Monday" is too much`,
-		"month from":            `"from" is too much`,
+		"day on Monday":         `want one time zone after day, such as day in UTC or day in Europe/Berlin`,
+		"month from":            `want one time zone after month`,
+		"month from 15":         `want one time zone after month from 15, such as month from 15 in UTC`,
 	} {
 		_, err := ParsePeriod(text)
 		require.ErrorContains(t, err, says, "%q", text)

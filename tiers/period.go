@@ -49,8 +49,8 @@ type span struct{ start, end int64 }
 // zones that exist let there be.
 var known struct{ zones, periods sync.Map }
 
-// ParsePeriod reads what [Period.String] writes: "day", "week in Asia/Tokyo", "month
-// from 15 in Europe/Berlin". Without a zone the period is in UTC.
+// ParsePeriod reads what [Period.String] writes: "day in UTC", "week in Asia/Tokyo",
+// "month from 15 in Europe/Berlin".
 func ParsePeriod(s string) (Period, error) {
 	words := strings.Fields(s)
 	if len(words) == 0 || !slices.Contains([]string{"day", "week", "month"}, words[0]) {
@@ -68,20 +68,14 @@ func ParsePeriod(s string) (Period, error) {
 	if p.from > 1 {
 		p.text += " from " + strconv.Itoa(p.from)
 	}
-	name := "UTC"
-	if len(words) == 2 && words[0] == "in" {
-		name, words = words[1], nil
-	}
-	if len(words) > 0 {
-		return Period{}, fmt.Errorf("tiers: period %q: %q is too much, want such as day, week in Asia/Tokyo, or month from 15 in Europe/Berlin", s, strings.Join(words, " "))
+	if len(words) != 2 || words[0] != "in" {
+		return Period{}, fmt.Errorf("tiers: period %q: want one time zone after %s, such as %s in UTC or %s in Europe/Berlin", s, p.text, p.text, p.text)
 	}
 	var err error
-	if p.zone, err = zoneOf(name); err != nil {
-		return Period{}, fmt.Errorf("tiers: period %q: %w, want a name such as Europe/Berlin", s, err)
+	if p.zone, err = zoneOf(words[1]); err != nil {
+		return Period{}, fmt.Errorf("tiers: period %q: %w, want a name such as UTC or Europe/Berlin", s, err)
 	}
-	if name != "UTC" {
-		p.text += " in " + name
-	}
+	p.text += " in " + words[1]
 	same, _ := known.periods.LoadOrStore(p.text, p)
 	return Period{same.(*period)}, nil
 }

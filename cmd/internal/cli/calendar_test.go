@@ -9,6 +9,6 @@ import (
 // The commands go by the length of a window.
 func TestFlagsRefuseLimitsByTheCalendar(t *testing.T) {
 	var l Limits
-	require.ErrorContains(t, l.UnmarshalText([]byte("9/h, 100 per day")), "limit 100 per day: want limits that slide")
+	require.ErrorContains(t, l.UnmarshalText([]byte("9/h, 100 per day in UTC")), "limit 100 per day in UTC: want limits that slide")
 	require.NoError(t, l.UnmarshalText([]byte("9/h")))
 }
