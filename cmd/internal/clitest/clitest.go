@@ -4,6 +4,7 @@ package clitest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -15,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
@@ -96,21 +96,16 @@ func Stored(store string) (n int64, err error) {
 		return 0, err
 	}
 	defer opened.Close()
-	if opened.Redis != nil {
-		err = opened.Redis.Masters(context.Background(), func(ctx context.Context, master *goredis.Client) error {
-			keys, err := master.DBSize(ctx).Result()
-			n += keys
-			return err
-		})
-		return n, err
-	}
-	for _, addr := range opened.Memcached.Servers {
-		stats, err := opened.Memcached.Stats(context.Background(), addr)
+	for _, l := range opened.Look(context.Background()) {
+		if l.Err != nil {
+			return n, l.Err
+		}
+		items := cmp.Or(l.Facts["curr_items"], strings.TrimPrefix(strings.Split(l.Facts["db0"], ",")[0], "keys="), "0")
+		more, err := strconv.ParseInt(items, 10, 64)
 		if err != nil {
 			return n, err
 		}
-		items, _ := strconv.ParseInt(stats["curr_items"], 10, 64)
-		n += items
+		n += more
 	}
 	return n, nil
 }

@@ -112,32 +112,27 @@ func (l *Look) stamp(asked, told time.Time, resolution time.Duration) {
 }
 
 func (r *Redis) look(ctx context.Context) (all []Look) {
-	switch c := r.Client.(type) {
-	case *goredis.ClusterClient:
-		var mu sync.Mutex
-		err := c.ForEachMaster(ctx, func(ctx context.Context, master *goredis.Client) error {
-			l := lookAt(ctx, master)
-			l.Name = master.Options().Addr
-			if l.Err != nil {
-				l.Err = reason(l.Err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, l)
-			return nil
-		})
-		if err != nil {
-			all = append(all, Look{Server: backend.Server{Name: r.url.Host}, Err: reason(err)})
-		}
-	case *goredis.Client:
-		l := lookAt(ctx, c)
-		if l.Name = c.Options().Addr; r.url.Query().Has("master_name") {
-			l.Name = "master " + r.url.Query().Get("master_name")
-		}
-		if l.Err != nil {
+	var mu sync.Mutex
+	see := func(ctx context.Context, master *goredis.Client) error {
+		l := lookAt(ctx, master)
+		if l.Name = master.Options().Addr; l.Err != nil {
 			l.Err = r.explain(ctx, l.Err)
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		all = append(all, l)
+		return nil
+	}
+	switch c := r.Client.(type) {
+	case *goredis.ClusterClient:
+		if err := c.ForEachMaster(ctx, see); err != nil {
+			all = append(all, Look{Server: backend.Server{Name: r.url.Host}, Err: r.explain(ctx, err)})
+		}
+	case *goredis.Client:
+		_ = see(ctx, c) // no error
+		if r.url.Query().Has("master_name") {
+			all[0].Name = "master " + r.url.Query().Get("master_name")
+		}
 	}
 	return all
 }

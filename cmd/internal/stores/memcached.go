@@ -172,10 +172,7 @@ func (m *Memcached) each(ctx context.Context, items iter.Seq[string], request st
 		}
 		return w.askAll(asked, request, f)
 	})
-	if err != nil {
-		return cmp.Or(ctx.Err(), err)
-	}
-	return nil
+	return cmp.Or(ctx.Err(), err)
 }
 
 // askAll sends the request for each item, and then reads the answers.
@@ -197,16 +194,6 @@ func (w *wire) askAll(items []string, request string, f func(item, answer string
 		}
 	}
 	return nil
-}
-
-// Stats asks a server for the server's stats.
-func (m *Memcached) Stats(ctx context.Context, addr string) (map[string]string, error) {
-	w, err := dial(ctx, addr)
-	if err != nil {
-		return nil, err
-	}
-	defer w.close()
-	return w.stats("stats")
 }
 
 // clean removes the written items, after a wait for the abandoned calls whose
@@ -243,26 +230,3 @@ func (m *Memcached) Remove(ctx context.Context, items iter.Seq[string]) (removed
 func (m *Memcached) slack(tiers.Ladder) time.Duration { return time.Minute + 10*time.Second }
 
 func (m *Memcached) close() error { return errors.Join(m.store.Close(), m.Client.Close()) }
-
-func (m *Memcached) identify(ctx context.Context) error {
-	errs := make([]error, len(m.Servers))
-	var wait sync.WaitGroup
-	for i, addr := range m.Servers {
-		wait.Go(func() {
-			errs[i] = identifyMemcached(ctx, addr)
-			if errs[i] != nil && len(m.Servers) > 1 {
-				errs[i] = fmt.Errorf("%s: %w", addr, errs[i])
-			}
-		})
-	}
-	wait.Wait()
-	return cmp.Or(errs...)
-}
-
-func identifyMemcached(ctx context.Context, addr string) error {
-	kind, err := kindOf(ctx, addr)
-	if err == nil && kind != OnMemcached {
-		return errKind(kind, OnMemcached, addr)
-	}
-	return err
-}

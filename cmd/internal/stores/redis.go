@@ -164,27 +164,6 @@ func Late(t tiers.Tier) time.Duration {
 
 func (r *Redis) close() error { return errors.Join(r.store.Close(), r.Client.Close()) }
 
-func (r *Redis) identify(ctx context.Context) error {
-	err := r.Masters(ctx, func(ctx context.Context, master *goredis.Client) error {
-		if err := master.Ping(ctx).Err(); err != nil {
-			return err
-		}
-		// A user without permission for INFO may count all the same.
-		info, err := master.InfoMap(ctx, "replication").Result()
-		if err != nil && !goredis.HasErrorPrefix(err, "NOPERM") {
-			return err
-		}
-		if facts := info["Replication"]; facts["role"] == "slave" && facts["slave_read_only"] != "0" {
-			return known{fmt.Errorf("the server is a read-only replica, want its master %s:%s", facts["master_host"], facts["master_port"])}
-		}
-		return nil
-	})
-	if err == nil || errors.As(err, new(known)) {
-		return err
-	}
-	return r.explain(ctx, err)
-}
-
 // explain replaces an error of the first command by its most likely cause.
 func (r *Redis) explain(ctx context.Context, err error) error {
 	text := err.Error()

@@ -31,7 +31,6 @@ type Opened struct {
 
 // servers is the set of operations on a store's servers besides counting.
 type servers interface {
-	identify(ctx context.Context) error
 	look(ctx context.Context) []Look
 	clean(ctx context.Context, prefix string) (int64, error)
 	slack(l tiers.Ladder) time.Duration
@@ -58,19 +57,23 @@ func Open(n Name, timeout time.Duration) (*Opened, error) {
 // reach, wants another password, is of another kind than in the URL, or cannot be
 // written to. A store in this process has no servers.
 func (o *Opened) Identify(ctx context.Context) error {
-	if o.servers == nil {
-		return nil
-	}
-	limited, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	err := o.servers.identify(limited)
-	switch {
-	case ctx.Err() != nil:
+	all := o.Look(ctx)
+	if ctx.Err() != nil {
 		return ctx.Err()
-	case err != nil && limited.Err() != nil && !errors.As(err, new(known)):
-		return fmt.Errorf("no answer within %s", patience)
 	}
-	return err
+	for _, l := range all {
+		err := l.Err
+		if err == nil && l.Facts["role"] == "slave" && l.Facts["slave_read_only"] != "0" {
+			err = fmt.Errorf("the server is a read-only replica, want its master %s:%s", l.Facts["master_host"], l.Facts["master_port"])
+		}
+		if err != nil && o.Memcached != nil && len(all) > 1 {
+			err = fmt.Errorf("%s: %w", l.Name, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Cleaning is a context for the removal of a run's keys: an interrupt of the run does

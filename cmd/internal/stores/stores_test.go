@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -140,12 +141,9 @@ func ttls(t *testing.T, store *Opened, prefix string) map[string]time.Duration {
 // count is the number of keys or items on the servers.
 func count(t *testing.T, store *Opened) int {
 	n := 0
-	if m := store.Memcached; m != nil {
-		for _, addr := range m.Servers {
-			stats, err := m.Stats(t.Context(), addr)
-			require.NoError(t, err)
-			var items int
-			_, err = fmt.Sscan(stats["curr_items"], &items)
+	if store.Memcached != nil {
+		for _, l := range store.Look(t.Context()) {
+			items, err := strconv.Atoi(l.Facts["curr_items"])
 			require.NoError(t, err)
 			n += items
 		}

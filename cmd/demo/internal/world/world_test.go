@@ -175,9 +175,7 @@ func TestFetched(t *testing.T) {
 	require.NoError(t, err)
 	defer opened.Close()
 	gets := func() (n int64) {
-		stats, err := opened.Memcached.Stats(t.Context(), opened.Memcached.Servers[0])
-		require.NoError(t, err)
-		n, err = strconv.ParseInt(stats["cmd_get"], 10, 64)
+		n, err := strconv.ParseInt(opened.Look(t.Context())[0].Facts["cmd_get"], 10, 64)
 		require.NoError(t, err)
 		return n
 	}
