@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/cmd/abacus/internal/inspect"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // Looser is the reason for which rule cannot be tried on the hits admitted under old:
@@ -78,53 +80,28 @@ func looser(old, limits counter.Limits) string {
 
 // History returns the hits of key on c, oldest first, in buckets of the finest tier
 // that is kept longest. Spans without a hit in a coarse bucket are not read.
-func History(ctx context.Context, c *counter.Counter, key counter.Key) ([]counter.Point, error) {
+func History(ctx context.Context, c *counter.Counter, key counter.Key) (hits []counter.Point, err error) {
 	ladder, now := c.Config().Ladder, c.Config().Now()
 	top := ladder.Len() - 1
-	coarse, fine := ladder.At(top), ladder.At(ladder.Base(top))
-	oldest := now.Add(-coarse.Keep)
-	to := now.Add(c.Config().Skew + 1)
-	series := func(from, to time.Time, width time.Duration) (hits []counter.Point, err error) {
-		for from.Before(to) {
-			end := from.Add(counter.MaxPoints / 2 * width)
-			if end.After(to) {
-				end = to
-			}
-			points, err := c.Series(ctx, key, from, end, width)
+	spans := []inspect.Span{{From: now.Add(-ladder.At(top).Keep), To: now.Add(c.Config().Skew + 1)}}
+	for _, t := range []tiers.Tier{ladder.At(top), ladder.At(ladder.Base(top))} {
+		var filled []inspect.Span
+		hits = nil
+		for p, err := range inspect.Filled(ctx, c, key, t, spans) {
 			if err != nil {
 				return nil, err
 			}
-			for _, p := range points {
-				if p.Count > 0 {
-					hits = append(hits, p)
-				}
+			end := p.Start.Add(t.Width)
+			if last := len(filled) - 1; last >= 0 && filled[last].From.Equal(end) {
+				filled[last].From = p.Start
+			} else {
+				filled = append(filled, inspect.Span{From: p.Start, To: end})
 			}
-			from = points[len(points)-1].Start.Add(width)
+			hits = append(hits, p)
 		}
-		return hits, nil
+		spans = filled
 	}
-	filled, err := series(oldest, to, coarse.Width)
-	if err != nil || fine == coarse {
-		return filled, err
-	}
-	var hits []counter.Point
-	for i := 0; i < len(filled); {
-		from, end := filled[i].Start, filled[i].Start.Add(coarse.Width)
-		for i++; i < len(filled) && filled[i].Start.Equal(end); i++ {
-			end = end.Add(coarse.Width)
-		}
-		if from.Before(oldest) {
-			from = oldest
-		}
-		if end.After(to) {
-			end = to
-		}
-		part, err := series(from, end, fine.Width)
-		if err != nil {
-			return nil, err
-		}
-		hits = append(hits, part...)
-	}
+	slices.Reverse(hits)
 	return hits, nil
 }
 

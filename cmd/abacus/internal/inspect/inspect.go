@@ -5,6 +5,7 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"iter"
 	"slices"
 	"time"
 
@@ -84,13 +85,14 @@ func Look(ctx context.Context, c *counter.Counter, q Query) (*Found, error) {
 		f.Windows = append(f.Windows, found)
 	}
 	// Only the filled spans of a tier are searched in the next finer tier.
-	s := search{ctx, c, q}
-	t := l.At(l.Len() - 1)
-	filled, err := s.tier(l.Len()-1, []span{{q.At.Add(-t.Keep), q.At.Add(q.Ahead + 1)}}, f)
-	for i := l.Len() - 2; i >= 0 && err == nil; i-- {
-		filled, err = s.tier(i, filled, f)
+	spans := []Span{{q.At.Add(-l.At(l.Len() - 1).Keep), q.At.Add(q.Ahead + 1)}}
+	for i := l.Len() - 1; i >= 0; i-- {
+		var err error
+		if spans, err = f.tier(ctx, c, q, i, spans); err != nil {
+			return nil, err
+		}
 	}
-	return f, err
+	return f, nil
 }
 
 // windows lists the windows of the limits and the usual windows that l can count,
@@ -108,47 +110,54 @@ func windows(l tiers.Ladder, limits counter.Limits) []counter.Limit {
 	return all
 }
 
-// span is the time in [from, to).
-type span struct{ from, to time.Time }
+// Span is the time in [From, To).
+type Span struct{ From, To time.Time }
 
-type search struct {
-	ctx context.Context
-	c   *counter.Counter
-	q   Query
+// Filled yields the buckets of a tier within spans that have hits: the spans in turn, and
+// within each the newest bucket first.
+func Filled(ctx context.Context, c *counter.Counter, key counter.Key, t tiers.Tier, spans []Span) iter.Seq2[counter.Point, error] {
+	return func(yield func(counter.Point, error) bool) {
+		oldest := c.Config().Now().Add(-t.Keep)
+		for _, in := range spans {
+			in.From = latest(in.From, oldest)
+			for in.From.Before(in.To) {
+				points, err := c.Series(ctx, key, latest(in.From, in.To.Add(-counter.MaxPoints/2*t.Width)), in.To, t.Width)
+				if err != nil {
+					yield(counter.Point{}, err)
+					return
+				}
+				for _, p := range slices.Backward(points) {
+					if p.Count > 0 && !yield(p, nil) {
+						return
+					}
+				}
+				in.To = points[0].Start
+			}
+		}
+	}
 }
+
+func latest(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
 
 // tier looks through spans, the newest first, until enough buckets of tier i are
 // found. The buckets are returned as spans for the next finer tier: no more spans
 // than rows are needed, since each span has a bucket at least.
-func (s *search) tier(i int, spans []span, f *Found) ([]span, error) {
-	t := s.c.Config().Ladder.At(i)
+func (f *Found) tier(ctx context.Context, c *counter.Counter, q Query, i int, spans []Span) (filled []Span, err error) {
+	t := c.Config().Ladder.At(i)
 	found := &f.Tiers[i]
 	found.Width, found.Keep, found.Buckets = dur.Format(t.Width), dur.Format(t.Keep), []Bucket{}
-	oldest := s.q.At.Add(-t.Keep)
-	var filled []span
-	most := max(1, s.q.Rows) // also of a tier without wanted rows
-	for _, in := range spans {
-		in.from = slices.MaxFunc([]time.Time{in.from, oldest}, time.Time.Compare)
-		for in.from.Before(in.to) {
-			from := slices.MaxFunc([]time.Time{in.from, in.to.Add(-counter.MaxPoints / 2 * t.Width)}, time.Time.Compare)
-			points, err := s.c.Series(s.ctx, s.q.Key, from, in.to, t.Width)
-			if err != nil {
-				return nil, err
-			}
-			for _, p := range slices.Backward(points) {
-				if p.Count == 0 {
-					continue
-				}
-				if len(filled) == most {
-					found.More = true
-					return filled, nil
-				}
-				filled = append(filled, span{p.Start, p.Start.Add(t.Width)})
-				if s.q.Rows > 0 {
-					found.Buckets = append(found.Buckets, Bucket{p.Start.UTC(), p.Count})
-				}
-			}
-			in.to = points[0].Start
+	most := max(1, q.Rows) // also of a tier without wanted rows
+	for p, err := range Filled(ctx, c, q.Key, t, spans) {
+		if err != nil {
+			return nil, err
+		}
+		if len(filled) == most {
+			found.More = true
+			return filled, nil
+		}
+		filled = append(filled, Span{p.Start, p.Start.Add(t.Width)})
+		if q.Rows > 0 {
+			found.Buckets = append(found.Buckets, Bucket{p.Start.UTC(), p.Count})
 		}
 	}
 	found.More = len(filled) == most && i < len(f.Tiers)-1 && f.Tiers[i+1].More

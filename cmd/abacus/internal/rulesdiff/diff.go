@@ -24,68 +24,61 @@ type Line struct {
 	Text string `json:"text"`
 }
 
-// id is the identity of a rule: a soft rule may stand beside an enforced rule.
-type id struct {
-	event, kind string
-	soft        bool
-}
-
-func idOf(r limiter.Rule) id { return id{r.Event, r.Kind, r.Soft} }
-
-func (i id) String() string {
-	name := limiter.Rule{Event: i.event, Kind: i.kind}.String()
-	if i.soft {
-		name += ", soft"
+// pairs calls pair with each of after and its counterpart of before, or nil, and then gone
+// with each of before without one.
+func pairs[T any](before, after []T, same func(a, b T) bool, pair func(old *T, now T), gone func(old T)) {
+	find := func(all []T, one T) *T {
+		if i := slices.IndexFunc(all, func(other T) bool { return same(other, one) }); i >= 0 {
+			return &all[i]
+		}
+		return nil
 	}
-	return name
+	for _, one := range after {
+		pair(find(before, one), one)
+	}
+	for _, one := range before {
+		if find(after, one) == nil {
+			gone(one)
+		}
+	}
 }
 
 // Diff compares rules as a Limiter has them: merged, and with their ladders.
 func Diff(before, after []limiter.Rule) []Change {
 	changes := []Change{}
-	add := func(id id, lines []Line) {
-		if len(lines) > 0 {
-			changes = append(changes, Change{id.String(), lines})
+	add := func(r limiter.Rule, lines []Line) {
+		if name := r.String() + map[bool]string{true: ", soft"}[r.Soft]; len(lines) > 0 {
+			changes = append(changes, Change{name, lines})
 		}
 	}
-	find := func(rules []limiter.Rule, of id) *limiter.Rule {
-		i := slices.IndexFunc(rules, func(r limiter.Rule) bool { return idOf(r) == of })
-		if i < 0 {
-			return nil
+	key := func(a, b limiter.Rule) bool { return a.Event == b.Event && a.Kind == b.Kind }
+	// A soft rule may stand beside an enforced rule.
+	same := func(a, b limiter.Rule) bool { return key(a, b) && a.Soft == b.Soft }
+	pairs(before, after, same, func(old *limiter.Rule, r limiter.Rule) {
+		if old != nil {
+			add(r, compare(*old, r))
+			return
 		}
-		return &rules[i]
-	}
-	for _, r := range after {
-		of := idOf(r)
-		if old := find(before, of); old != nil {
-			add(of, compare(*old, r))
-			continue
-		}
-		other := of
-		other.soft = !of.soft
 		lines := []Line{{"added", r.Limits.String()}}
-		switch was := find(before, other); {
+		switch other := slices.IndexFunc(before, func(a limiter.Rule) bool { return key(a, r) }); {
 		case r.Soft:
 			lines = append(lines, Line{"counts", "a soft rule counts from zero, on a key of its own"})
-		case was == nil:
+		case other < 0:
 			lines = append(lines, Line{"counts", "the rule counts from zero"})
-		case was.Percent == 0:
+		case before[other].Percent == 0:
 			lines = append(lines, Line{"counts", "the rule counts from zero: the soft rule has counted on a key of its own"})
 		}
-		add(of, lines)
-	}
-	for _, r := range before {
-		if of := idOf(r); find(after, of) == nil {
-			lines := []Line{{"removed", r.Limits.String()}}
-			if !r.Soft {
-				lines = append(lines, Line{"counts", "nothing is added to the counts any more; they end by themselves within " + dur.Format(r.Ladder.At(r.Ladder.Len()-1).Keep)})
-			}
-			if r.Ban > 0 {
-				lines = append(lines, bansEnd)
-			}
-			add(of, lines)
+		add(r, lines)
+	}, func(r limiter.Rule) {
+		lines := []Line{{"removed", r.Limits.String()}}
+		if !r.Soft {
+			lines = append(lines, Line{"counts", "nothing is added to the counts any more; they end by themselves within " + dur.Format(r.Ladder.At(r.Ladder.Len()-1).Keep)})
 		}
-	}
+		if r.Ban > 0 {
+			lines = append(lines, bansEnd)
+		}
+		add(r, lines)
+	})
 	return changes
 }
 
@@ -100,14 +93,12 @@ func compare(a, b limiter.Rule) []Line {
 			lines = append(lines, Line{"changed", fmt.Sprintf("%s from %v to %v", name, from, to)})
 		}
 	}
-	if !reflect.DeepEqual(a.Plans, b.Plans) {
-		change("plans", a.Plans, b.Plans)
-	}
-	change("else", quoted(a.Else), quoted(b.Else))
+	change("plans", a.Plans, b.Plans)
+	change("else", orNone(fmt.Sprintf("%q", a.Else)), orNone(fmt.Sprintf("%q", b.Else)))
 	if a.Else == b.Else {
 		lines = append(lines, limits("else: ", a.ElseLimits, b.ElseLimits)...)
 	}
-	change("ban", orNone(a.Ban), orNone(b.Ban))
+	change("ban", orNone(dur.Format(a.Ban)), orNone(dur.Format(b.Ban)))
 	change("on_failure", a.OnFailure, b.OnFailure)
 	change("if_missing", a.IfMissing, b.IfMissing)
 	change("percent", a.Percent, b.Percent)
@@ -115,12 +106,11 @@ func compare(a, b limiter.Rule) []Line {
 	counted := len(lines)
 	if !a.Ladder.Equal(b.Ladder) {
 		lines = append(lines, Line{"changed", fmt.Sprintf("ladder from %q to %q", a.Ladder, b.Ladder)})
-		switch {
-		case b.Former != nil && b.Former.Ladder.Equal(a.Ladder):
-			lines = append(lines, Line{"counts", "counted by both ladders, since former is the ladder until now: nothing is lost"})
-		default:
-			lines = append(lines, Line{"counts", fmt.Sprintf("Limiter.Replace counts by both ladders; a new process begins at zero, unless former is %q", a.Ladder)})
+		counts := fmt.Sprintf("Limiter.Replace counts by both ladders; a new process begins at zero, unless former is %q", a.Ladder)
+		if b.Former != nil && b.Former.Ladder.Equal(a.Ladder) {
+			counts = "counted by both ladders, since former is the ladder until now: nothing is lost"
 		}
+		lines = append(lines, Line{"counts", counts})
 	} else if counted > 0 {
 		lines = append(lines, Line{"counts", "stay"})
 	}
@@ -130,63 +120,44 @@ func compare(a, b limiter.Rule) []Line {
 	return lines
 }
 
-func orNone(d time.Duration) string {
-	if d == 0 {
+// orNone is text, or none for that of the zero value.
+func orNone(text string) string {
+	if text == `""` || text == "0s" {
 		return "none"
 	}
-	return dur.Format(d)
-}
-
-func quoted(kind string) string {
-	if kind == "" {
-		return "none"
-	}
-	return fmt.Sprintf("%q", kind)
+	return text
 }
 
 // limits compares limits by their windows.
 func limits(name string, before, after counter.Limits) (lines []Line) {
-	for _, b := range after {
-		i := slices.IndexFunc(before, func(a counter.Limit) bool { return a.Per == b.Per })
+	add := func(kind, format string, args ...any) {
+		lines = append(lines, Line{kind, name + fmt.Sprintf(format, args...)})
+	}
+	pairs(before, after, func(a, b counter.Limit) bool { return a.Per == b.Per }, func(a *counter.Limit, b counter.Limit) {
 		switch {
-		case i < 0:
-			lines = append(lines, Line{"added", name + b.String()})
-		case before[i].Max < b.Max:
-			lines = append(lines, Line{"raised", fmt.Sprintf("%s%s to %s", name, before[i], b)})
-		case before[i].Max > b.Max:
-			lines = append(lines, Line{"lowered", fmt.Sprintf("%s%s to %s", name, before[i], b)})
+		case a == nil:
+			add("added", "%s", b)
+		case a.Max < b.Max:
+			add("raised", "%s to %s", a, b)
+		case a.Max > b.Max:
+			add("lowered", "%s to %s", a, b)
 		}
-	}
-	for _, a := range before {
-		if !slices.ContainsFunc(after, func(b counter.Limit) bool { return a.Per == b.Per }) {
-			lines = append(lines, Line{"removed", name + a.String()})
-		}
-	}
+	}, func(a counter.Limit) { add("removed", "%s", a) })
 	return lines
 }
 
 // overrides compares overrides by the features that they are for.
 func overrides(before, after []limiter.Override) (lines []Line) {
-	find := func(all []limiter.Override, name string) *limiter.Override {
-		i := slices.IndexFunc(all, func(o limiter.Override) bool { return o.String() == name })
-		if i < 0 {
-			return nil
-		}
-		return &all[i]
+	add := func(kind, format string, args ...any) {
+		lines = append(lines, Line{kind, "override of " + fmt.Sprintf(format, args...)})
 	}
-	for _, b := range after {
-		switch a := find(before, b.String()); {
-		case a == nil:
-			lines = append(lines, Line{"added", fmt.Sprintf("override of %s: %s", b.String(), Effect(b))})
-		case Effect(*a) != Effect(b):
-			lines = append(lines, Line{"changed", fmt.Sprintf("override of %s from %s to %s", b.String(), Effect(*a), Effect(b))})
+	pairs(before, after, func(a, b limiter.Override) bool { return a.String() == b.String() }, func(a *limiter.Override, b limiter.Override) {
+		if a == nil {
+			add("added", "%s: %s", b.String(), Effect(b))
+		} else if Effect(*a) != Effect(b) {
+			add("changed", "%s from %s to %s", b.String(), Effect(*a), Effect(b))
 		}
-	}
-	for _, a := range before {
-		if find(after, a.String()) == nil {
-			lines = append(lines, Line{"removed", fmt.Sprintf("override of %s: %s", a.String(), Effect(a))})
-		}
-	}
+	}, func(a limiter.Override) { add("removed", "%s: %s", a.String(), Effect(a)) })
 	return lines
 }
 
