@@ -12,6 +12,7 @@ var Funcs = map[string]any{
 	"clean": Clean, "instant": Instant, "key": Key, "list": List, "number": Number, "percent": Percent, "roughly": Roughly, "wrap": Wrap,
 	"dur": dur.Format, "rest": Rest,
 	"args":   func(all ...any) []any { return all },
+	"next":   func(i int) int { return i + 1 },
 	"commas": func(n any) string { return words.Commas(whole(n)) },
 	"plural": func(n any, thing string) string { return words.Plural(whole(n), thing) },
 }

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/abacus-go/abacus/cmd/internal/text"
 )
 
 //go:embed pages
@@ -42,7 +44,7 @@ func New(ctx context.Context, pages ...Page) *Site {
 	s.guarded = guard(s.mux)
 	css, js := UPlotCSS+BaseCSS+mustRead(common, "common.css"), UPlotJS+mustRead(common, "common.js", "rods.js")
 	for _, page := range pages {
-		layout := template.Must(template.ParseFS(common, "pages/layout.html"))
+		layout := template.Must(template.New("").Funcs(text.Funcs).ParseFS(common, "pages/layout.html"))
 		s.templates[page.Name] = template.Must(layout.ParseFS(page.Files, "pages/"+page.Name+".html"))
 		css += mustRead(page.Files, page.Name+".css")
 		js += mustRead(page.Files, page.Name+".js")

@@ -71,15 +71,8 @@ func (s *Server) addRace() {
 	for i, l := range world.Limits {
 		limits = append(limits, raceLimit{l.String(), fmt.Sprintf("%d per %s", l.Max, rods.Singular(l.Per)), []int{10, 500, 10_000}[i]})
 	}
-	var parts []int
-	for i := range patternParts {
-		parts = append(parts, i+1)
-	}
 	s.Handle("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
-		s.Show(w, http.StatusOK, "race", "Why at most N is N", struct {
-			Limits []raceLimit
-			Parts  []int
-		}{limits, parts})
+		s.Show(w, http.StatusOK, "race", "Why at most N is N", limits)
 	})
 	s.Handle("GET /race", s.streamRace)
 	s.Handle("POST /race/{name}", s.steerRace)
@@ -172,10 +165,9 @@ func (r *race) run(out *web.Stream) {
 		} else {
 			err = out.Alive()
 		}
-		if err != nil {
+		if changed = false; err != nil {
 			return
 		}
-		changed = false
 		select {
 		case <-tick.C:
 		case <-r.changed:
@@ -191,12 +183,13 @@ func (r *race) run(out *web.Stream) {
 func (r *race) frame(ctx context.Context, passed time.Duration, changed bool) (json.RawMessage, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.playing && !changed {
+		return nil, nil
+	}
 	if r.playing {
 		if err := r.world.Advance(ctx, r.world.Now().Add(time.Duration(float64(passed)*r.speed))); err != nil {
 			return nil, err
 		}
-	} else if !changed {
-		return nil, nil
 	}
 	f, err := r.world.Frame(ctx)
 	if err != nil {
@@ -212,16 +205,15 @@ func (s *Server) steerRace(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "This race has ended: load the page again.", http.StatusNotFound)
 		return
 	}
-	if err := r.ParseForm(); err != nil {
-		status := http.StatusBadRequest
-		if errors.As(err, new(*http.MaxBytesError)) {
-			status = http.StatusRequestEntityTooLarge
-		}
-		http.Error(w, err.Error(), status)
-		return
+	err, status := r.ParseForm(), http.StatusBadRequest
+	if errors.As(err, new(*http.MaxBytesError)) {
+		status = http.StatusRequestEntityTooLarge
 	}
-	if err := race.do(context.WithoutCancel(r.Context()), r.PostFormValue("do"), r.PostFormValue("value")); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+	if err == nil {
+		err = race.do(context.WithoutCancel(r.Context()), r.PostFormValue("do"), r.PostFormValue("value"))
+	}
+	if err != nil {
+		http.Error(w, err.Error(), status)
 		return
 	}
 	select {
@@ -260,29 +252,27 @@ func (r *race) do(ctx context.Context, do, value string) error {
 		}
 		r.world.Go(traffic)
 	case "pattern":
-		counts, err := r.pattern(value)
-		if err != nil {
-			return err
-		}
-		r.world.Pattern(counts)
+		return r.pattern(value)
 	default:
 		return fmt.Errorf("do: got %q, want play, pause, step, speed, hit, burst, traffic or pattern", do)
 	}
 	return nil
 }
 
-// pattern reads the heights of the bars, separated by spaces: each from 0 to twice
+// pattern plays the heights of the bars, separated by spaces: each from 0 to twice
 // the limit.
-func (r *race) pattern(value string) (counts []int64, err error) {
+func (r *race) pattern(value string) error {
+	var counts []int64
 	for _, word := range strings.Fields(value) {
 		n, err := strconv.ParseInt(word, 10, 64)
 		if err != nil || n < 0 || n > 2*r.limit.Max {
-			return nil, fmt.Errorf("pattern: got %.40q, want %d numbers from 0 to %d, separated by spaces", word, patternParts, 2*r.limit.Max)
+			return fmt.Errorf("pattern: got %.40q, want %d numbers from 0 to %d, separated by spaces", word, patternParts, 2*r.limit.Max)
 		}
 		counts = append(counts, n)
 	}
 	if len(counts) != patternParts {
-		return nil, fmt.Errorf("pattern: got %d numbers, want %d", len(counts), patternParts)
+		return fmt.Errorf("pattern: got %d numbers, want %d", len(counts), patternParts)
 	}
-	return counts, nil
+	r.world.Pattern(counts)
+	return nil
 }

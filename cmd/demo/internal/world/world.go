@@ -111,30 +111,23 @@ func New(limit counter.Limit, seed uint64) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	fixed, err := classic.NewFixedWindow(limit, store)
-	if err != nil {
-		return nil, err
-	}
-	sliding, err := classic.NewSlidingCounter(limit, store)
-	if err != nil {
-		return nil, err
-	}
-	bucket, err := classic.NewTokenBucket(limit, 0, store)
-	if err != nil {
-		return nil, err
-	}
-	exact, err := classic.NewSlidingLog(limit, store)
-	if err != nil {
-		return nil, err
-	}
-	w.racers = []*racer{
-		{name: "abacus", take: func(ctx context.Context, key counter.Key, n int64) (counter.Verdict, error) {
-			return w.count.Take(ctx, key, n, counter.Limits{limit})
-		}},
-		fixedWindow: {name: "fixed window", take: fixed.Take},
-		{name: "two counters", take: sliding.Take},
-		{name: "token bucket", take: bucket.Take},
-		{name: "log of every hit", take: exact.Take},
+	w.racers = []*racer{{name: "abacus", take: func(ctx context.Context, key counter.Key, n int64) (counter.Verdict, error) {
+		return w.count.Take(ctx, key, n, counter.Limits{limit})
+	}}}
+	for _, other := range []struct {
+		name  string
+		build func() (classic.Limiter, error)
+	}{
+		{"fixed window", func() (classic.Limiter, error) { return classic.NewFixedWindow(limit, store) }},
+		{"two counters", func() (classic.Limiter, error) { return classic.NewSlidingCounter(limit, store) }},
+		{"token bucket", func() (classic.Limiter, error) { return classic.NewTokenBucket(limit, 0, store) }},
+		{"log of every hit", func() (classic.Limiter, error) { return classic.NewSlidingLog(limit, store) }},
+	} {
+		l, err := other.build()
+		if err != nil {
+			return nil, err
+		}
+		w.racers = append(w.racers, &racer{name: other.name, take: l.Take})
 	}
 	w.Pace(0)
 	return w, nil
@@ -160,6 +153,7 @@ func (w *World) Pace(frame time.Duration) {
 	w.sample = w.newSample()
 }
 
+// newSample begins at the present.
 func (w *World) newSample() Sample {
 	s := Sample{At: millis(w.now.Truncate(w.grid).Add(w.grid)), In: make([]int64, len(w.racers)), Admitted: make([]int64, len(w.racers))}
 	for i, r := range w.racers {
@@ -176,7 +170,7 @@ const prelude = 0.35
 // which the fixed window has admitted nothing yet. The time until shortly before is
 // skipped. Traffic ends.
 func (w *World) Burst() {
-	w.Quiet()
+	w.Go(Quiet)
 	begin := w.now.Truncate(w.limit.Per)
 	edge := begin.Add(w.limit.Per)
 	before := w.limit.Per / 60
@@ -203,7 +197,7 @@ func (w *World) Burst() {
 // windows. The pattern begins at the next end of an aligned window, so that another
 // end is in the middle. Traffic ends.
 func (w *World) Pattern(counts []int64) {
-	w.Quiet()
+	w.Go(Quiet)
 	from := w.now.Truncate(w.limit.Per).Add(w.limit.Per)
 	part := 2 * w.limit.Per / time.Duration(len(counts))
 	for i, n := range counts {
@@ -218,9 +212,6 @@ func (w *World) Pattern(counts []int64) {
 	w.say("The pattern begins at %s.", w.clock(from))
 	w.planned[len(w.planned)-1].ends = fmt.Sprintf("the pattern of %s attempts around %s", words.Commas(int64(len(w.planned))), w.clock(from.Add(w.limit.Per)))
 }
-
-// Quiet ends the traffic, and drops attempts that are planned.
-func (w *World) Quiet() { w.Go(Quiet) }
 
 // Go begins a kind of traffic in place of all other attempts.
 func (w *World) Go(t Traffic) {
@@ -307,20 +298,18 @@ func (w *World) Step(ctx context.Context) error {
 
 // tell tells who admitted the last attempt.
 func (w *World) tell() {
-	var yes, no []string
+	names := map[bool][]string{}
 	for _, r := range w.racers {
-		if r.last {
-			yes = append(yes, r.name)
-		} else {
-			no = append(no, r.name)
-		}
+		names[r.last] = append(names[r.last], r.name)
 	}
 	var parts []string
-	if len(yes) > 0 {
-		parts = append(parts, "admitted by "+text.List(yes))
-	}
-	if len(no) > 0 {
-		parts = append(parts, "denied by "+text.List(no))
+	for _, said := range []struct {
+		last bool
+		by   string
+	}{{true, "admitted by "}, {false, "denied by "}} {
+		if len(names[said.last]) > 0 {
+			parts = append(parts, said.by+text.List(names[said.last]))
+		}
 	}
 	w.say("%s: an attempt, %s.", w.clock(w.now), strings.Join(parts, "; "))
 }
@@ -371,17 +360,17 @@ func (w *World) standing() string {
 // moveTo moves the clock, and completes the samples until then. After a leap of
 // many samples only the last are kept.
 func (w *World) moveTo(t time.Time) {
-	if leap := t.Add(-2 * samplesPerWindow * w.grid); leap.After(w.now) {
-		w.leave(leap)
-		w.samples = append(w.samples, w.sample)
-		w.now = leap
-		w.sample = w.newSample()
-	}
-	for end := w.now.Truncate(w.grid).Add(w.grid); !end.After(t); end = end.Add(w.grid) {
+	complete := func(end time.Time) {
 		w.samples = append(w.samples, w.sample)
 		w.leave(end)
 		w.now = end
 		w.sample = w.newSample()
+	}
+	if leap := t.Add(-2 * samplesPerWindow * w.grid); leap.After(w.now) {
+		complete(leap)
+	}
+	for end := w.now.Truncate(w.grid).Add(w.grid); !end.After(t); end = end.Add(w.grid) {
+		complete(end)
 	}
 	w.leave(t)
 	w.now = t
@@ -390,11 +379,7 @@ func (w *World) moveTo(t time.Time) {
 // leave drops the hits that are not in the window that ends at t.
 func (w *World) leave(t time.Time) {
 	for _, r := range w.racers {
-		i := 0
-		for i < len(r.window) && t.Sub(r.window[i]) >= w.limit.Per {
-			i++
-		}
-		r.window = slices.Delete(r.window, 0, i)
+		r.window = slices.DeleteFunc(r.window, func(hit time.Time) bool { return t.Sub(hit) >= w.limit.Per })
 	}
 }
 
@@ -408,10 +393,10 @@ func (w *World) say(format string, args ...any) {
 
 // clock formats an instant as precisely as the window needs.
 func (w *World) clock(t time.Time) string {
-	if w.limit.Per <= time.Minute && t.Nanosecond() > 0 {
+	switch {
+	case w.limit.Per <= time.Minute && t.Nanosecond() > 0:
 		return t.Format("15:04:05.000")
-	}
-	if w.limit.Per > time.Hour {
+	case w.limit.Per > time.Hour:
 		return t.Format("Mon 15:04:05")
 	}
 	return t.Format("15:04:05")

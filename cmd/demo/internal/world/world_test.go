@@ -115,6 +115,7 @@ func TestRandomPlay(t *testing.T) {
 				require.NoError(t, w.Advance(t.Context(), w.Now().Add(time.Duration(random.Int64N(int64(limit.Per))))))
 			}
 			f := frame(t, w)
+			require.Greater(t, f.Present.At, f.Now, "a sample ends after the present")
 			for _, s := range f.Samples {
 				tried += s.Tried
 				for i, n := range s.In {

@@ -37,7 +37,6 @@ var (
 
 	pageTemplate = template.Must(template.New("page").Funcs(text.Funcs).Funcs(template.FuncMap{
 		"name": name, "shade": shade,
-		"next":   func(i int) int { return i + 1 },
 		"ratio":  func(n, max int64) string { return text.Number(float64(n)/float64(max), 2) + " × the limit" },
 		"minute": func(hour time.Time, m int) time.Time { return hour.UTC().Add(time.Duration(m) * time.Minute) },
 	}).Parse(pageHTML))
