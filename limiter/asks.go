@@ -232,13 +232,13 @@ func (p *prepared) fits(limits counter.Limits) error {
 		return fmt.Errorf(": %w", err)
 	}
 	for i, limit := range limits {
-		if !limit.Period.IsZero() {
-			return fmt.Errorf(" has %s, want limits that slide, such as 100/d: a limit by the calendar is for a Counter", limit)
-		}
 		for _, before := range limits[:i] {
-			if before.Per == limit.Per {
+			if sameWindow(before, limit) {
 				return fmt.Errorf(" has %s and %s, want one limit for each window", before, limit)
 			}
+		}
+		if !limit.Period.IsZero() {
+			continue // no bucket of a period counts in part
 		}
 		finest, _ := p.Ladder.Finest(limit.Per) // checked
 		if most, width := max(limit.Per/20, tiers.MinWidth), p.Ladder.At(finest).Width; p.derived && width > most {
@@ -247,6 +247,9 @@ func (p *prepared) fits(limits counter.Limits) error {
 	}
 	return nil
 }
+
+// sameWindow reports whether a and b are limits for one window.
+func sameWindow(a, b counter.Limit) bool { return a.Per == b.Per && a.Period == b.Period }
 
 // addMissing appends what stands for a missing feature, unless the rule denies the
 // call.
@@ -299,8 +302,9 @@ func (c *call) addSoft(asks []counter.Ask, p *prepared, t *terms, by *own, kind 
 		limits := of.boundless
 		if c.Mode == fallback.Crediting { // of the newest hits in the longest window
 			all := slices.Concat(of.Limits, of.ElseLimits)
-			longest := slices.MaxFunc(all, func(a, b counter.Limit) int { return cmp.Compare(a.Per, b.Per) })
-			limits = counter.Limits{{Max: counter.MaxCount, Per: longest.Per}}
+			longest := slices.MaxFunc(all, func(a, b counter.Limit) int { return cmp.Compare(a.Window(), b.Window()) })
+			longest.Max = counter.MaxCount
+			limits = counter.Limits{longest}
 		}
 		asks = c.ask(asks, counter.Ask{N: by.hits(c.n), Limits: limits, On: of.counter}, nil)
 	}

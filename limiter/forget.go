@@ -196,7 +196,7 @@ type Usage struct {
 // LimitUsage is the state of a key under one limit.
 type LimitUsage struct {
 	Limit      counter.Limit
-	Count      counter.Count // hits in the window that ends now; decisions use High
+	Count      counter.Count // hits in the window that ends now, or in the period so far; decisions use High
 	Remaining  int64         // hits for which the limit has room now
 	RetryAfter time.Duration // until the limit has room for a hit; 0: there is room
 }
@@ -237,6 +237,17 @@ func (l *Limiter) Usage(ctx context.Context, event string, features ...feature.F
 	return all, nil
 }
 
+// count returns the hits in the window of a limit. No bucket of a period counts in part.
+func (k *ruleKey) count(ctx context.Context, limit counter.Limit) (counter.Count, error) {
+	if limit.Period.IsZero() {
+		return k.rule.counter.Count(ctx, k.key, limit.Per)
+	}
+	limit.Max = counter.MaxCount
+	v, err := k.rule.counter.Peek(ctx, k.key, 0, counter.Limits{limit})
+	n := counter.MaxCount - v.Remaining
+	return counter.Count{Low: n, High: n}, err
+}
+
 func (k *ruleKey) usage(ctx context.Context, limits counter.Limits) (Usage, error) {
 	c, ladder := k.rule.counter, k.rule.counter.Config().Ladder
 	u := Usage{Key: k.key, Kind: k.feature.Kind(), Window: ladder.At(ladder.Len() - 1).Keep}
@@ -246,7 +257,7 @@ func (k *ruleKey) usage(ctx context.Context, limits counter.Limits) (Usage, erro
 	}
 	for i, state := range v.All() {
 		limit := limits[i]
-		count, err := c.Count(ctx, k.key, limit.Per)
+		count, err := k.count(ctx, limit)
 		if err != nil {
 			return u, err
 		}

@@ -50,7 +50,7 @@ func (p *prepared) checkLimits(r *Rule) error {
 
 // bind prepares the limits that the rule names, and the ban, to count on store.
 func (p *prepared) bind(store *ladders) (err error) {
-	p.boundless = counter.Limits{{Max: counter.MaxCount, Per: p.Limits[0].Per}}
+	p.boundless = counter.Limits{{Max: counter.MaxCount, Per: p.Limits[0].Window()}}
 	p.own.limits, p.other.limits = p.Limits, p.ElseLimits
 	for _, limits := range p.Plans {
 		p.plans = append(p.plans, &terms{limits: limits})

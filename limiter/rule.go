@@ -22,7 +22,7 @@ type Rule struct {
 	Kind  string // the kind of the features: "ip", "user", "email", or any other name of printable ASCII without colon
 
 	// Limits are the limits of each feature, such as counter.MustLimits("5/m,
-	// 20/h, 100/d").
+	// 20/h, 1000 per month in Europe/Berlin").
 	//
 	// A hit leaves the window with its bucket, so callers that always want more
 	// get Per / (Per + g + Skew) of Max. g is the width of the finest buckets
@@ -201,7 +201,7 @@ func (r Rule) compare(rules []Rule, near []int) error {
 func (r Rule) beside(before *Rule, i int) error {
 	for _, a := range before.Limits {
 		for _, b := range r.Limits {
-			if a.Per == b.Per {
+			if sameWindow(a, b) {
 				return fmt.Errorf(".Limits has %s, but Config.Rules[%d] has %s, want one limit for each window", b, i, a)
 			}
 		}

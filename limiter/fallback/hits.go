@@ -114,12 +114,12 @@ func (h *Hits) admitted(v *counter.Verdict) (kept bool, err error) {
 	h.took(v)
 	superseded := slices.ContainsFunc(h.keys, func(k callKey) bool { return k.admitted != k.mark })
 	if !superseded || h.mode == Charging {
-		h.mirror()
+		h.mirror(v.At())
 		return true, nil
 	}
 	here, err := h.take()
 	if err == nil && here.Allowed {
-		if here.At().Sub(v.At()) <= l.here.Config().Skew-l.store.Config().Skew {
+		if here.At().Sub(v.At()) <= l.here.Config().Skew-l.store.Config().Skew && !h.apart(v.At(), here.At()) {
 			return true, nil
 		}
 		_ = l.here.Refund(context.Background(), &here)
@@ -138,15 +138,34 @@ func (h *Hits) took(v *counter.Verdict) {
 	}
 }
 
-// mirror adds hits that the store has admitted to the local counter, each key by
-// itself.
-func (h *Hits) mirror() {
+// apart reports whether two labels are in two periods of a limit.
+func (h *Hits) apart(a, b time.Time) bool {
+	for _, k := range h.keys {
+		for _, limit := range k.rule.limits {
+			if !limit.Period.IsZero() && !endOf(limit, a).Equal(endOf(limit, b)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// mirror adds hits that the store has admitted with a label to the local counter, each
+// key by itself: with another label, unless that would be in another period.
+func (h *Hits) mirror(at time.Time) {
 	h.here = h.hereRoom[:0]
+	apart := h.apart(at, h.local.here.Config().Now())
 	for _, k := range h.keys {
 		if k.n == 0 {
 			continue
 		}
-		if k.enter() {
+		switch {
+		case !k.enter():
+		case apart: // a refund leaves the hits here, in a period that has ended
+			if k.rule.here.AddAt(context.Background(), k.key, k.n, at) == nil {
+				continue
+			}
+		default:
 			v, err := k.rule.here.Take(context.Background(), k.key, k.n, k.rule.boundless)
 			if err == nil && v.Allowed {
 				h.here = append(h.here, v)

@@ -83,9 +83,9 @@ func (k *localKey) shard() *localShard { return &k.local.shards[k.hash%localShar
 func (k *callKey) held() (held []int64) {
 	for _, p := range k.pending {
 		cfg := k.local.here.Config()
-		age := cfg.Now().Sub(p.at)
+		now := cfg.Now()
 		for j, limit := range k.rule.limits {
-			if age > limit.Per+cfg.Skew {
+			if now.Sub(endOf(limit, p.at)) > cfg.Skew {
 				continue
 			}
 			if held == nil {
@@ -95,6 +95,15 @@ func (k *callKey) held() (held []int64) {
 		}
 	}
 	return held
+}
+
+// endOf is the instant from which on a hit of a label is in no window of limit.
+func endOf(limit counter.Limit, label time.Time) time.Time {
+	if limit.Period.IsZero() {
+		return label.Add(limit.Per)
+	}
+	_, end := limit.Period.Span(label.UnixNano())
+	return time.Unix(0, end)
 }
 
 // pend adds n hits of a label to the pending hits of a bucket.

@@ -98,7 +98,7 @@ func (l *Ladder) bucket(at time.Time) int64 { return tiers.Index(at.UnixNano(), 
 // Rule returns limits of the ladder, by which keys are counted in this process.
 func (l *Ladder) Rule(limits counter.Limits) *Rule {
 	r := &Rule{Ladder: l, limits: limits, held: make([]int64, len(limits))}
-	r.boundless = counter.Limits{{Max: counter.MaxCount, Per: limits[0].Per}}
+	r.boundless = counter.Limits{{Max: counter.MaxCount, Per: limits[0].Window()}}
 	for i, limit := range limits {
 		r.held[i] = limit.Max - shareOf(l.local.share, limit.Max)
 	}
