@@ -62,12 +62,12 @@ bench-peers: servers ## the same in full, into docs/reports/bench.md (a quiet ma
 	cd bench && $(GO) run . -size full -write ../docs/reports/bench.md
 
 fuzz: ## every fuzz target for FUZZTIME each
-	@for package in $$($(GO) list ./...); do \
+	@for module in . service; do (cd $$module && for package in $$($(GO) list ./...); do \
 		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
 			echo "$$package $$target"; \
 			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
 		done; \
-	done
+	done) || exit 1; done
 
 vuln: bin/govulncheck ## known holes in what is imported (asks vuln.go.dev)
 	./bin/govulncheck ./...

@@ -155,10 +155,11 @@ func targetsOf(r *pb.RateLimitRequest, set *ruleset, mayOverride bool) []target 
 }
 
 // override returns the rule by the limit that t brings: on the counts of the rule that t has
-// met, if that denies and has the same window, else on counts by all entries.
+// met, if that has the same window and is not in shadow_mode, whose policy for a store that
+// fails is another; else on counts by all entries.
 func (set *ruleset) override(t *target, text, buf []byte) (*rule, []byte) {
 	limits := counter.Limits{{Max: int64(t.Limit.RequestsPerUnit), Per: units[unitOf(t.RateLimitDescriptor)]}}
-	if r := t.rule; r != nil && !r.unlimited() && !r.shadow && !r.quota && len(r.limits) == 1 && r.limits[0].Per == limits[0].Per {
+	if r := t.rule; r != nil && !r.unlimited() && !r.shadow && len(r.limits) == 1 && r.limits[0].Per == limits[0].Per {
 		return &rule{kind: r.kind, limits: limits}, text
 	}
 	for _, e := range t.Entries {

@@ -151,7 +151,9 @@ func TestReload(t *testing.T) {
 	}
 	version("..1", map[string]string{"a.yaml": domain(perHour("user", 1))})
 	require.NoError(t, os.Symlink("..data/a.yaml", filepath.Join(folder, "a.yaml")))
-	d := setup{folder: folder, cfg: envoy.Config{Every: 5 * time.Millisecond}}.open(t)
+	link := filepath.Join(t.TempDir(), "current")
+	require.NoError(t, os.Symlink(folder, link))
+	d := setup{folder: link, cfg: envoy.Config{Every: 5 * time.Millisecond}}.open(t)
 	limitOf := func() uint32 {
 		return d.ask(of(with(desc("user", "7"), 0))).Statuses[0].GetCurrentLimit().GetRequestsPerUnit()
 	}
@@ -194,6 +196,12 @@ func TestReload(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(folder, "c.yaml")))
 	version("..none", map[string]string{"a.yaml": "domain: d"})
 	become(0)
+	_, before := d.Loads()
+	require.NoError(t, os.Symlink("/proc/sys/kernel/random/uuid", filepath.Join(folder, "u.yaml"))) // is another at each read
+	time.Sleep(100 * time.Millisecond)
+	_, after := d.Loads()
+	require.Equal(t, before, after, "one read is not believed")
+	require.NoError(t, os.Remove(filepath.Join(folder, "u.yaml")))
 	require.NoError(t, unix.Mkfifo(filepath.Join(folder, "pipe"), 0o644))
 	refused()
 	require.NoError(t, os.RemoveAll(folder))

@@ -47,6 +47,7 @@ type setup struct {
 	folder string
 	cfg    envoy.Config
 	clock  *limitertest.Clock // nil: time.Now
+	server []grpc.ServerOption
 }
 
 // door is a service on a real server of gRPC.
@@ -85,7 +86,7 @@ func (s setup) new(t testing.TB) (*envoy.Service, error) {
 func (s setup) open(t testing.TB) *door {
 	service, err := s.new(t)
 	require.NoError(t, err)
-	listener, server := bufconn.Listen(1<<20), grpc.NewServer()
+	listener, server := bufconn.Listen(1<<20), grpc.NewServer(s.server...)
 	service.Register(server)
 	go func() { _ = server.Serve(listener) }()
 	conn, err := grpc.NewClient("passthrough:", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
@@ -215,6 +216,7 @@ func TestAnswer(t *testing.T) {
 		{in: of(desc("user", "root")), want: "OK: OK 4294967295 left"},
 		{in: of(desc("none", "")), want: "OVER: OVER 0/WEEK 0 left 604800s"},
 		{in: of(desc("silent", "")), want: "OK: OK 0 left"},
+		{in: of(desc("user", "twice"), desc("user", "twice")), want: "OK: OK users2/MINUTE 1 left 61s, OK users2/MINUTE 1 left 61s"},
 		{in: of(desc("both", "1")), want: "OK: OK 3/SECOND 2 left 2s"},
 		{in: &pb.RateLimitRequest{Domain: "d", HitsAddend: 3, Descriptors: []*common.RateLimitDescriptor{desc("both", "1")}}, advance: 2 * time.Second, want: "OK: OK 3/SECOND 0 left 2s"},
 		{in: of(desc("both", "1")), advance: 2 * time.Second, want: "OVER: OVER 4/UNKNOWN 0 left 597s"},
@@ -323,6 +325,12 @@ func TestHits(t *testing.T) {
 			back.IsNegativeHits = true
 			require.Equal(t, "OK: OK 0 left", short(d.ask(of(back))))
 			left(of(with(desc(mode, "7"), 0)), "OK 10/DAY 3 left")
+			one := desc(mode, "7")
+			one.IsNegativeHits = true
+			require.Equal(t, "OK: OK 0 left", short(d.ask(of(one))))
+			left(of(with(desc(mode, "7"), 0)), "OK 10/DAY 4 left")
+			require.True(t, d.over(one, limited(desc("other", ""), 0, typev3.RateLimitUnit_DAY)))
+			left(of(with(desc(mode, "7"), 0)), "OK 10/DAY 4 left") // a denied request gives nothing back
 		}
 	})
 }
@@ -354,6 +362,9 @@ func TestShadow(t *testing.T) {
 	require.Eventually(t, func() bool { good, _ := d.Loads(); return good == 2 }, 5*time.Second, time.Millisecond)
 	require.True(t, d.over(desc("try", "7")), "the hits of the trial count")
 
+	d = setup{rules: rules(true)}.open(t)
+	require.True(t, d.over(limited(desc("try", "7"), 0, typev3.RateLimitUnit_MINUTE)), "limits of a request are no trial")
+
 	d = setup{clock: clock, rules: rules(false), cfg: envoy.Config{Settings: envoy.Settings{Shadow: true}}}.open(t)
 	for _, want := range []string{"OK: OK 1/HOUR 0 left 3601s", "OK: OVER 1/HOUR 0 left 3601s"} {
 		require.Equal(t, want, short(d.ask(of(desc("user", "7")))))
@@ -369,6 +380,7 @@ func TestQuota(t *testing.T) {
 		d := setup{store: store(), cfg: envoy.Config{Settings: envoy.Settings{Metadata: true}}, rules: domain(`
 - {key: one, quota_mode: true, metadata: {service: first}, rate_limit: {unit: day, requests_per_unit: 1}}
 - {key: two, quota_mode: true, metadata: {service: second, weights: [1, 2.5, true, null]}, rate_limit: {unit: day, requests_per_unit: 2}}
+- {key: three, quota_mode: true, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
 ` + perHour("user", 5))}.open(t)
 		all := of(desc("one", ""), desc("two", ""), desc("user", "7"))
 		for i, want := range []string{
@@ -394,6 +406,11 @@ func TestQuota(t *testing.T) {
 		}
 		require.Equal(t, "OK: OK 5/HOUR 3 left", strings.Join(strings.Fields(short(d.ask(of(with(desc("user", "7"), 0)))))[:5], " "), "a denied request counts nothing")
 		require.True(t, d.over(desc("one", "")), "a rule in quota_mode alone")
+		for range 2 {
+			answer := d.ask(of(desc("three", "")))
+			require.Equal(t, pb.RateLimitResponse_OK, answer.OverallCode, "in both modes")
+			require.Equal(t, false, answer.DynamicMetadata.AsMap()["quotaModeEnabled"])
+		}
 	})
 }
 
@@ -466,6 +483,8 @@ func TestHeadersAndMetadata(t *testing.T) {
 	}, answer.DynamicMetadata.AsMap())
 	answer = d.ask(&pb.RateLimitRequest{Domain: "d", HitsAddend: 2, Descriptors: []*common.RateLimitDescriptor{desc("b", "2"), desc("a", "1")}})
 	require.Equal(t, []string{"RateLimit-Limit=3", "RateLimit-Remaining=0", "X-Reset=3601"}, headers(answer), "of the one that is over")
+	answer = d.ask(of(desc("a", "2"), desc("b", "2"), desc("a", "3")))
+	require.Equal(t, []string{"RateLimit-Limit=2", "RateLimit-Remaining=1", "X-Reset=3601"}, headers(answer), "of the one with the least room")
 	require.Empty(t, headers(d.ask(of(desc("x", "")))))
 }
 
@@ -496,9 +515,13 @@ func TestJSON(t *testing.T) {
 		require.Equal(t, 400, code, "%.30s", wrong)
 	}
 	require.NoError(t, d.Close(t.Context()))
+	d = setup{rules: domain(perHour("user", 1)), cfg: envoy.Config{MayOverride: func(context.Context) bool { return false }}}.open(t)
+	server.Config.Handler = d.Service
+	code, text := ask(strings.Replace(body, "}]}]}", `}], "isNegativeHits": true}]}`, 1))
+	require.Equal(t, 403, code, text)
 	d = setup{rules: "bad", cfg: envoy.Config{Settings: envoy.Settings{ForceStart: true}}}.open(t)
 	server.Config.Handler = d.Service
-	code, _ := ask(body)
+	code, _ = ask(body)
 	require.Equal(t, 503, code)
 }
 
@@ -553,23 +576,46 @@ func TestStoreAway(t *testing.T) {
 		t.Cleanup(func() { _ = store.Close() })
 		local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: 2 * time.Second})
 		require.NoError(t, err)
-		d := setup{store: store, rules: domain(perHour("user", 5)), cfg: envoy.Config{OnFailure: policy, Limiter: limiter.Config{DecideWithin: 50 * time.Millisecond, Local: local}}}.open(t)
+		d := setup{store: store, rules: domain(perHour("user", 5) + "- {key: try, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}\n"), cfg: envoy.Config{OnFailure: policy, Limiter: limiter.Config{DecideWithin: 50 * time.Millisecond, Local: local}}}.open(t)
 		require.False(t, d.over(desc("user", "7")))
 		server.Pause()
 		began := time.Now()
 		require.Contains(t, short(d.ask(of(desc("user", "7")))), want)
 		require.Less(t, time.Since(began), 2*time.Second)
+		require.False(t, d.over(desc("try", "7")), "a trial denies nothing")
+		require.Equal(t, policy == limiter.FailClosed, d.over(limited(desc("try", "7"), 9, typev3.RateLimitUnit_HOUR)))
 		server.Resume()
+		if policy == limiter.FailLocal {
+			require.NoError(t, d.Close(t.Context()))
+			_, err := d.try(of(desc("user", "7")))
+			require.Equal(t, codes.Unavailable, status.Code(err))
+		}
 	}
 }
 
 // An interceptor of the server sees each call, and the error of a context is told as such.
-func TestContextAndClose(t *testing.T) {
-	d := setup{rules: domain(perHour("user", 1))}.open(t)
-	ctx, cancel := context.WithTimeout(t.Context(), -1)
-	defer cancel()
-	_, err := pb.NewRateLimitServiceClient(d.conn).ShouldRateLimit(ctx, of(desc("user", "7")))
-	require.Equal(t, codes.DeadlineExceeded, status.Code(err))
+func TestInterceptor(t *testing.T) {
+	d := setup{rules: domain(perHour("user", 1)), server: []grpc.ServerOption{grpc.UnaryInterceptor(func(ctx context.Context, in any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		require.Equal(t, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", info.FullMethod)
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		return handle(ctx, in)
+	})}}.open(t)
+	_, err := d.try(of(desc("user", "7")))
+	require.Equal(t, codes.Canceled, status.Code(err))
 	require.NoError(t, d.Close(t.Context()))
 	require.NoError(t, d.Close(t.Context()))
+}
+
+// No text of a request or a file is kept at its length: kinds are labels, and values are in
+// memory for as long as a limit lasts.
+func TestLongTextIsCut(t *testing.T) {
+	long, seen := strings.Repeat("k", 300), []limiter.Decision{}
+	d := setup{rules: domain(perHour(long+"a", 1) + perHour(long+"b", 1)), cfg: envoy.Config{Limiter: limiter.Config{Observe: func(of limiter.Decision) { seen = append(seen, of) }}}}.open(t)
+	for _, key := range []string{long + "a", long + "b"} {
+		require.False(t, d.over(desc(key, long)))
+		require.True(t, d.over(desc(key, long)))
+		require.Less(t, len(seen[len(seen)-1].Kind), 200)
+		require.Less(t, len(counter.Key(seen[len(seen)-1].Key).Feature), 250)
+	}
 }
