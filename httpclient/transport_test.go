@@ -123,6 +123,7 @@ func TestTransportHears(t *testing.T) {
 		{7 * time.Second, []string{`200|RateLimit: "day";r=0;t=7`,
 			"404|RateLimit: day;r=0;t=7;pk=:cHsdsRa894==:", `429|RateLimit: "day";r=1;t=7`,
 			`429|Retry-After: soon|RateLimit: "day";r=0;t=7`,
+			`200|RateLimit-Policy: "9 per day in UTC";q=9|RateLimit: "9 per day in UTC";r=0;t=7`,
 			`200|RateLimit: "day";r=0;t=7|Cache-Status: "edge 1"; fwd=uri-miss; stored|Cache-Status: other; hit=?0`}},
 		{time.Hour, []string{`200|RateLimit: "s";r=0;t=1, "h";r=0;t=3600|RateLimit: "d";r=9;t=9000`}},
 		{2 * time.Second, []string{`429|Retry-After: 2|RateLimit: "day";r=0;t=7`}},

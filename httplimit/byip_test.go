@@ -59,6 +59,12 @@ func TestByIP(t *testing.T) {
 		require.Equal(t, http.StatusTooManyRequests, from(h, "[2001:db8::3]:1000").Code, "a /64 is one client")
 		require.Equal(t, http.StatusOK, from(h, "[2001:db8:0:1::3]:1000").Code, "another /64")
 		require.Equal(t, http.StatusBadRequest, from(h, "@").Code, "no address")
+
+		h = limitByIP(t, memory.New(memory.Config{}), "signup", "5/h, 1 per day in Europe/Berlin")
+		require.Equal(t, `"5/h";q=5;w=3600, "1 per day in Europe/Berlin";q=1`, from(h, "192.0.2.1:1000").Header().Get("RateLimit-Policy"))
+		w = from(h, "192.0.2.1:1000")
+		require.Equal(t, []any{http.StatusTooManyRequests, "82800"}, []any{w.Code, w.Header().Get("Retry-After")}, "midnight in Berlin")
+		require.Contains(t, w.Body.String(), `"violated-policies":["1 per day in Europe/Berlin"]`)
 	})
 }
 

@@ -112,7 +112,7 @@ func (m *middleware) newFields(policies []policy, show []string) *fields {
 		}
 		quoted, _ := httpsfv.Marshal(httpsfv.NewItem(p.name)) // cannot fail: a kind is printable ASCII
 		p.item, all[i] = quoted+";r=", fmt.Sprintf("%s;q=%d", quoted, min(p.limit.Max, maxInteger))
-		if p.limit.Per%time.Second == 0 { // "w" counts whole seconds
+		if p.limit.Per > 0 && p.limit.Per%time.Second == 0 { // "w" counts whole seconds; a month has no length
 			all[i] += fmt.Sprintf(";w=%d", p.limit.Per/time.Second)
 		}
 		p.denial, p.ban = m.deniedBy([]*policy{p}, false), m.deniedBy([]*policy{p}, true)
@@ -145,6 +145,7 @@ func (f *fields) of(m *middleware, states []counter.State) *fields {
 		s := &states[i]
 		limits = append(append(limits, feature.KindOf(s.Key.Feature)...), ':')
 		limits = strconv.AppendInt(append(strconv.AppendInt(limits, s.Limit.Max, 10), '/'), int64(s.Limit.Per), 10)
+		limits = append(append(limits, s.Limit.Period.String()...), ':') // which no kind has, and no period
 	}
 	if known, ok := f.byCall.known.Load(string(limits)); ok {
 		return known.(*fields)

@@ -90,6 +90,11 @@ func TestFields(t *testing.T) {
 			with: func(c *httplimit.Config) { c.NoHeaders = true }, others: "86400"},
 		{name: "legacy headers only", rules: []limiter.Rule{by("ip", "3/h, 100/d")},
 			with: func(c *httplimit.Config) { c.NoHeaders, c.LegacyHeaders = true, true }, others: "3 2"},
+		{name: "the calendar", rules: []limiter.Rule{by("ip", "2 per month from 15 in Europe/Berlin, 9 per day in UTC, 9/d"), by("email", "9 per day in UTC")}, hits: 1,
+			policies: `"2 per month from 15 in Europe/Berlin";q=2, "ip:9 per day in UTC";q=9, "9/d";q=9;w=86400, "email:9 per day in UTC";q=9`,
+			limits:   `"2 per month from 15 in Europe/Berlin";r=0;t=1205999, "ip:9 per day in UTC";r=7;t=86399, "9/d";r=7;t=86401`},
+		{name: "denied until the month ends", rules: []limiter.Rule{by("ip", "2 per month from 15 in Europe/Berlin")}, hits: 2,
+			policies: `"2 per month from 15 in Europe/Berlin";q=2`, limits: `"2 per month from 15 in Europe/Berlin";r=0;t=1205998`, others: "1205998"},
 		{name: "windows of parts of a second", rules: []limiter.Rule{by("ip", "5/500ms, 6/1500ms, 7/2s")},
 			policies: `"5/500ms";q=5, "6/1.5s";q=6, "7/2s";q=7;w=2`,
 			limits:   `"5/500ms";r=4;t=1, "6/1.5s";r=5;t=2, "7/2s";r=6;t=3`},
@@ -404,12 +409,15 @@ type planKey struct{}
 func TestFieldsOfLimitsByCall(t *testing.T) {
 	rule := limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits("2/h"), Else: "ip", ElseLimits: counter.MustLimits("1/h"),
 		LimitsOf: func(ctx context.Context, c limiter.Call) counter.Limits {
+			if zone := ctx.Value(planKey{}).(string); strings.Contains(zone, "/") {
+				return counter.MustLimits("9 per day in " + zone)
+			}
 			if most, _ := strconv.Atoi(ctx.Value(planKey{}).(string)); most > 0 && c.Feature.Kind() == "user" {
 				return counter.Limits{{Max: int64(most), Per: counter.MustLimits("1/h")[0].Per}, counter.MustLimits("900/d")[0]}
 			}
 			return nil
 		}}
-	rule.Plans = []counter.Limits{counter.MustLimits("1/d")}
+	rule.Plans = []counter.Limits{counter.MustLimits("1/d, 9 per day in Asia/Tokyo")}
 	limit := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), rule), Features: []httplimit.Source{byUser, byIP}, Show: []string{"user", "ip"}, LegacyHeaders: true})
 	s := newSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		limit(welcome).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), planKey{}, r.Header.Get("Plan"))))
@@ -431,6 +439,13 @@ func TestFieldsOfLimitsByCall(t *testing.T) {
 	require.Equal(t, 429, denied.status)
 	require.Contains(t, denied.body, `"violated-policies":["3/h"]`)
 	require.Regexp(t, `^"3/h";r=0;t=\d+, "900/d";r=897;t=\d+$`, denied.header.Get("RateLimit"))
+	for range 2 {
+		for _, zone := range []string{"Europe/Berlin", "Asia/Tokyo"} { // not taken for each other
+			got = get("eve", zone)
+			require.Equal(t, `"9 per day in `+zone+`";q=9`, got.header.Get("RateLimit-Policy"))
+			require.Regexp(t, `^"9 per day in `+zone+`";r=\d;t=\d+$`, got.header.Get("RateLimit"))
+		}
+	}
 	for i := range 100 { // more than are remembered
 		got := get("bob", strconv.Itoa(900-i))
 		require.Regexp(t, `^"`+strconv.Itoa(900-i)+`/h";q=\d+;w=3600, "900/d"`, got.header.Get("RateLimit-Policy"))

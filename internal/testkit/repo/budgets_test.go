@@ -30,7 +30,7 @@ var budgets = []budget{
 	{folders: "limiter", code: 2674, decision: "way-of-a-request.md as-many-as-have-room.md queues-of-wait.md calendar-periods.md"},
 	{folders: "limiter/fallback", code: 1189, decision: "local-counting.md as-many-as-have-room.md calendar-periods.md"},
 	{folders: "limiter/turns", code: 280},
-	{folders: "httplimit", code: 1885, decision: "speed-of-the-middleware.md queues-of-wait.md"},
+	{folders: "httplimit", code: 1886, decision: "speed-of-the-middleware.md queues-of-wait.md calendar-periods.md"},
 	{folders: "httpclient", code: 450},
 	{folders: "rules", code: 905, decision: "faults-of-a-file.md"},
 	{folders: "internal/dur internal/inside internal/keytext internal/loan internal/redial internal/redisscript internal/spent internal/words", code: 500},
