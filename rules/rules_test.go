@@ -49,11 +49,11 @@ func TestFullFile(t *testing.T) {
 			Overrides: []limiter.Override{{Domain: "example.org", Exempt: true}},
 		},
 		{
-			Event: "mail", Kind: "user", Limits: counter.MustLimits("20/d"), Plans: []counter.Limits{counter.MustLimits("20/d"), counter.MustLimits("2000/d,50000/30d")},
-			Else: "ip", ElseLimits: counter.MustLimits("5/d"), IfMissing: limiter.MissingSkip,
+			Event: "mail", Kind: "user", Limits: counter.MustLimits("20/d"), Plans: []counter.Limits{counter.MustLimits("20/d"), counter.MustLimits("2000/d,50000 per month from 15 in Europe/Berlin")},
+			Else: "ip", ElseLimits: counter.MustLimits("5 per day in UTC"), IfMissing: limiter.MissingSkip,
 		},
 	}, set.Rules)
-	require.Equal(t, counter.MustLimits("2000/d,50000/30d"), set.Plan("mail", "user", "pro"))
+	require.Equal(t, counter.MustLimits("2000/d,50000 per month from 15 in Europe/Berlin"), set.Plan("mail", "user", "pro"))
 	require.Nil(t, set.Plan("mail", "user", "other"))
 	require.Equal(t, 4, set.Line(0))
 	require.Equal(t, 19, set.Line(2))
