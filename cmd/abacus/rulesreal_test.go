@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
-	"github.com/abacus-go/abacus/cmd/abacus/internal/backtest"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
@@ -64,7 +63,7 @@ func TestBacktestOfRealTraffic(t *testing.T) {
 	loose := limiter.Rule{Event: "login", Kind: "client", Limits: counter.MustLimits("900/h,2000/d")}
 	tighter := loose
 	tighter.Limits = counter.MustLimits("10/m,50/h,200/d")
-	require.Empty(t, backtest.Looser(loose, tighter))
+	require.Empty(t, looserRule(loose, tighter))
 	lim, err := limiter.New(count, limiter.Config{Rules: []limiter.Rule{loose}})
 	require.NoError(t, err)
 	admitted := map[feature.Feature][]counter.Point{}
@@ -83,14 +82,14 @@ func TestBacktestOfRealTraffic(t *testing.T) {
 	var byLog, byCounters int64
 	for feature, log := range admitted {
 		hits += len(log)
-		n, err := backtest.Denied(t.Context(), tighter, feature, log)
+		n, err := deniedOf(t.Context(), tighter, feature, log)
 		require.NoError(t, err)
 		byLog += n
 		usage, err := lim.Usage(t.Context(), "login", feature)
 		require.NoError(t, err)
-		history, err := backtest.History(t.Context(), on, usage[0].Key)
+		history, err := historyOf(t.Context(), on, usage[0].Key)
 		require.NoError(t, err)
-		n, err = backtest.Denied(t.Context(), tighter, feature, history)
+		n, err = deniedOf(t.Context(), tighter, feature, history)
 		require.NoError(t, err)
 		byCounters += n
 	}

@@ -14,7 +14,6 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/abacus-go/abacus/cmd/abacus/internal/backtest"
 	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/cmd/internal/text"
@@ -152,7 +151,7 @@ func (c *rulesTestCmd) prepare(all, now []limiter.Rule, count *counter.Counter) 
 			if i < 0 {
 				r.Refused = "no rule has counted until now"
 			} else {
-				ladder, r.Refused = now[i].Ladder, backtest.Looser(now[i], rule)
+				ladder, r.Refused = now[i].Ladder, looserRule(now[i], rule)
 			}
 		}
 		var err error
@@ -223,7 +222,7 @@ func keyOf(name string) (counter.Key, bool) {
 
 // try adds the hits of a key.
 func (r *tried) try(ctx context.Context, key counter.Key) error {
-	hits, err := backtest.History(ctx, r.counter, key)
+	hits, err := historyOf(ctx, r.counter, key)
 	if err != nil || len(hits) == 0 {
 		return err
 	}
@@ -231,7 +230,7 @@ func (r *tried) try(ctx context.Context, key counter.Key) error {
 	if err != nil {
 		return err
 	}
-	denied, err := backtest.Denied(ctx, r.rule, feature, hits)
+	denied, err := deniedOf(ctx, r.rule, feature, hits)
 	if err != nil {
 		return err
 	}

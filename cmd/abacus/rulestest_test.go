@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/cmd/abacus/internal/backtest"
 	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/cmd/internal/clitest"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
@@ -79,7 +78,7 @@ func TestRulesTest(t *testing.T) {
 				if rule.Kind == "user" {
 					rule.Limits = counter.MustLimits("9/d")
 				}
-				denied, err := backtest.Denied(t.Context(), rule, feature, hits)
+				denied, err := deniedOf(t.Context(), rule, feature, hits)
 				require.NoError(t, err)
 				require.Positive(t, denied)
 				want[rule.Kind] += denied

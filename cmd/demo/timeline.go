@@ -50,38 +50,33 @@ func drawCovers(covers ...drawn) []string {
 		i, _ := slices.BinarySearchFunc(ends, t, time.Time.Compare)
 		return nameWidth + i*segment
 	}
-	lines := []string{drawAxis(ends, column)}
+	axis, free := blank(), 0
+	for i, t := range ends {
+		label := clock(t, ends[len(ends)-1].Sub(ends[0]) > 2*dur.Day)
+		at := min(column(t), cli.Columns-len(label))
+		// The end of the line is told even if another label must give way.
+		room := i == len(ends)-1 || at+len(label) < column(ends[len(ends)-1])
+		if at >= free && room {
+			copy(axis[at:], label)
+			free = at + len(label) + 1
+		}
+	}
+	lines := []string{string(axis)}
 	for _, c := range covers {
-		line := newCanvas()
-		line.put(0, c.name)
+		line := blank()
+		copy(line, c.name)
 		for _, run := range c.cover {
 			from, to := column(run.Start()), column(run.End())
-			line.put(from, "|"+bar(fmt.Sprintf("%d x %s", run.N, dur.Format(run.Width)), run.N, to-from-1)+"|")
+			copy(line[from:], "|"+bar(fmt.Sprintf("%d x %s", run.N, dur.Format(run.Width)), run.N, to-from-1)+"|")
 		}
 		reads := words.Commas(c.cover.Reads())
-		line.put(cli.Columns-len(reads), reads)
-		lines = append(lines, line.String())
+		copy(line[cli.Columns-len(reads):], reads)
+		lines = append(lines, string(line))
 	}
 	return lines
 }
 
-// drawAxis names as many instants as there is room for.
-func drawAxis(ends []time.Time, column func(time.Time) int) string {
-	axis := newCanvas()
-	free := 0
-	for i, t := range ends {
-		label := clock(t, ends[len(ends)-1].Sub(ends[0]) > 2*dur.Day)
-		at := min(column(t), cli.Columns-len(label))
-		last := i == len(ends)-1
-		// The end of the line is told even if another label must give way.
-		room := last || at+len(label) < column(ends[len(ends)-1])
-		if at >= free && room {
-			axis.put(at, label)
-			free = at + len(label) + 1
-		}
-	}
-	return axis.String()
-}
+func blank() []byte { return []byte(strings.Repeat(" ", cli.Columns)) }
 
 // bar is the label in the middle of dashes, or its number alone, or dashes.
 func bar(label string, n int64, width int) string {
@@ -89,7 +84,7 @@ func bar(label string, n int64, width int) string {
 		label = fmt.Sprint(n)
 	}
 	if len(label) > width {
-		return strings.Repeat("-", width)
+		label = ""
 	}
 	left := (width - len(label)) / 2
 	return strings.Repeat("-", left) + label + strings.Repeat("-", width-len(label)-left)
@@ -109,12 +104,3 @@ func clock(t time.Time, dates bool) string {
 	}
 	return t.Format("15:04")
 }
-
-// canvas is a line of text for writes in any order.
-type canvas []byte
-
-func newCanvas() canvas { return canvas(strings.Repeat(" ", cli.Columns)) }
-
-func (c canvas) put(at int, text string) { copy(c[at:], text) }
-
-func (c canvas) String() string { return strings.TrimRight(string(c), " ") }

@@ -38,15 +38,13 @@ func (r *run) trips(ctx context.Context) (Result, error) {
 	plain, name := r.plain(ctx)
 	if plain == nil {
 		began := time.Now()
-		for range localSamples {
-			if err := once(); err != nil {
-				return result, err
-			}
+		for i := 0; i < localSamples && err == nil; i++ {
+			err = once()
 		}
 		each := time.Since(began) / localSamples
 		result.Promise, result.Seen = "no round trip", fmt.Sprintf("a Take is %d ns", each.Nanoseconds())
 		result.Numbers = map[string]float64{"take_us": micros(each)}
-		return result, nil
+		return result, err
 	}
 	var takes, plains []time.Duration
 	var f promise.Failures
@@ -64,20 +62,21 @@ func (r *run) trips(ctx context.Context) (Result, error) {
 	if f.All() {
 		return result, f.Last
 	}
-	middle, worst := median(takes)
-	least, _ := median(plains)
+	slices.Sort(takes)
+	slices.Sort(plains)
+	middle, worst, least := takes[len(takes)/2], takes[len(takes)*99/100], plains[len(plains)/2]
 	ratio := float64(middle) / float64(least)
 	if least < farAway {
 		result.Promise = "speed" // too near to count trips by their time
 	}
-	result.Seen = fmt.Sprintf("a Take is %s, %s %s: %.1f x", rounded(middle), name, rounded(least), ratio)
+	result.Seen = fmt.Sprintf("a Take is %s, %s %s: %.1f x", middle.Round(time.Microsecond), name, least.Round(time.Microsecond), ratio)
 	result.Numbers = map[string]float64{"take_us": micros(middle), "take_p99_us": micros(worst), "plain_us": micros(least), "ratio": ratio}
 	switch {
 	case f.Failed > 0:
 		r.warn(&result, f)
 	case worst > r.cfg.Timeout/2:
 		result.Status = Warning
-		result.Means = fmt.Sprintf("One in a hundred takes %s, and --timeout is %s.\n%s", rounded(worst), dur.Format(r.cfg.Timeout), tooSlow)
+		result.Means = fmt.Sprintf("One in a hundred takes %s, and --timeout is %s.\n%s", worst.Round(time.Microsecond), dur.Format(r.cfg.Timeout), tooSlow)
 	case least > farAway && ratio > 1.9:
 		result.Status, result.Means = Warning, "More than one round trip: something between here and the server asks twice."
 	}
@@ -102,21 +101,4 @@ func (r *run) plain(ctx context.Context) (ask func() error, name string) {
 	return nil, ""
 }
 
-// median sorts all and returns the median and the 99th percentile.
-func median(all []time.Duration) (middle, worst time.Duration) {
-	slices.Sort(all)
-	return all[len(all)/2], all[len(all)*99/100]
-}
-
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-
-// rounded is d with three digits or so.
-func rounded(d time.Duration) time.Duration {
-	switch {
-	case d > 100*time.Millisecond:
-		return d.Round(time.Millisecond)
-	case d > time.Millisecond:
-		return d.Round(10 * time.Microsecond)
-	}
-	return d.Round(time.Microsecond)
-}

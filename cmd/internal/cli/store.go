@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/rules"
 )
 
 // Store is a flag of a store.
@@ -68,3 +72,29 @@ const StoreHelp = `The store is one of
     memcached://127.0.0.1:11211,127.0.0.1:11212
 
 $ABACUS_STORE holds it as well as --store, out of sight of other users.`
+
+// Limiter is a limiter in memory.
+func Limiter(all []limiter.Rule) (*limiter.Limiter, error) {
+	count, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	if err != nil {
+		return nil, err
+	}
+	return limiter.New(count, limiter.Config{Rules: all, Local: count})
+}
+
+// Rules are the rules of a file as a Limiter has them: merged, and with their ladders.
+func Rules(file string) ([]limiter.Rule, error) {
+	set, err := rules.Load(file)
+	if err != nil {
+		return nil, err
+	}
+	lim, err := Limiter(set.Rules)
+	if err != nil {
+		return nil, err
+	}
+	var all []limiter.Rule
+	for _, event := range lim.Events() {
+		all = append(all, lim.Rules(event)...)
+	}
+	return all, nil
+}

@@ -3,10 +3,13 @@ package text
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"strings"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 // FeatureOf is the feature of a key, as a program gives it to a limiter. A network
@@ -45,3 +48,16 @@ func Feature(kind, text string, ipv4Bits, ipv6Bits int) feature.Feature {
 	}
 	return feature.New(kind, strings.Join(values, ","))
 }
+
+// Funcs are the functions that templates of reports and pages have.
+var Funcs = map[string]any{
+	"clean": Clean, "instant": Instant, "key": Key, "list": List, "number": Number, "percent": Percent, "roughly": Roughly, "wrap": Wrap,
+	"dur": dur.Format, "rest": Rest,
+	"args":   func(all ...any) []any { return all },
+	"next":   func(i int) int { return i + 1 },
+	"commas": func(n any) string { return words.Commas(whole(n)) },
+	"plural": func(n any, thing string) string { return words.Plural(whole(n), thing) },
+}
+
+// whole is a number of any type of whole numbers.
+func whole(n any) int64 { return reflect.Indirect(reflect.ValueOf(n)).Int() }

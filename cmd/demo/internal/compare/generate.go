@@ -99,6 +99,13 @@ func (g *generator) users() {
 	}
 }
 
+// at adds size hits of a client, a microsecond apart.
+func (g *generator) at(after time.Duration, size int64, who string) {
+	for i := range time.Duration(size) {
+		g.hit(after+i*time.Microsecond, who)
+	}
+}
+
 // bursts adds separate clients, each with Max hits shortly before the edge of an
 // aligned window and Max hits shortly after.
 func (g *generator) bursts(limit counter.Limit) {
@@ -106,10 +113,11 @@ func (g *generator) bursts(limit counter.Limit) {
 	first := time.Unix(0, tiers.Index(genBegin.UnixNano(), limit.Per)*int64(limit.Per))
 	edges := int64((genBegin.Add(g.span-1).Sub(first) / limit.Per))
 	for i := range min(20, max(1, genBursts/(2*size))) {
+		who := fmt.Sprintf("edge-of-%s:%d", dur.Format(limit.Per), i)
 		edge := first.Add(time.Duration(1+g.rand.Int64N(edges)) * limit.Per).Sub(genBegin)
 		for range size {
-			g.hit(edge-1000-g.upTo(limit.Per/50), fmt.Sprintf("edge-of-%s:%d", dur.Format(limit.Per), i))
-			g.hit(edge+g.upTo(limit.Per/50), fmt.Sprintf("edge-of-%s:%d", dur.Format(limit.Per), i))
+			g.hit(edge-1000-g.upTo(limit.Per/50), who)
+			g.hit(edge+g.upTo(limit.Per/50), who)
 		}
 	}
 }
@@ -118,29 +126,21 @@ func (g *generator) bursts(limit counter.Limit) {
 // with Max hits at once, repeated before Per has passed; and two with Max hits
 // late in a second, repeated half a second too early.
 func (g *generator) attackers(limit counter.Limit) {
+	size, early := min(limit.Max, genAtOnce), min(time.Second/2, limit.Per/4)
 	for i := range 2 {
+		name := func(kind string) string { return fmt.Sprintf("%s-%s:%d", kind, limit, i) }
 		at, step := g.upTo(g.span/2), limit.Per/time.Duration(5*limit.Max)
 		for range genAttack {
-			g.hit(at, fmt.Sprintf("flood-%s:%d", limit, i))
+			g.hit(at, name("flood"))
 			at += step/2 + g.upTo(step)
 		}
-	}
-	for i := range 2 {
-		at, size := g.upTo(g.span/4), min(limit.Max, genAtOnce)
+		at = g.upTo(g.span / 4)
 		for range genAttack / size {
-			for j := range size {
-				g.hit(at+time.Duration(j)*time.Microsecond, fmt.Sprintf("pulse-%s:%d", limit, i))
-			}
+			g.at(at, size, name("pulse"))
 			at += limit.Per/2 + g.upTo(limit.Per/2)
 		}
-	}
-	for i := range 2 {
-		size, early := min(limit.Max, genAtOnce), min(time.Second/2, limit.Per/4)
-		at := g.upTo(g.span-limit.Per).Truncate(time.Second) + time.Second - early/4
-		for j := range size {
-			who := fmt.Sprintf("early-%s:%d", limit, i)
-			g.hit(at+time.Duration(j)*time.Microsecond, who)
-			g.hit(at+limit.Per-early+time.Duration(j)*time.Microsecond, who)
-		}
+		at = g.upTo(g.span-limit.Per).Truncate(time.Second) + time.Second - early/4
+		g.at(at, size, name("early"))
+		g.at(at+limit.Per-early, size, name("early"))
 	}
 }

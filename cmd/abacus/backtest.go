@@ -1,5 +1,4 @@
-// Package backtest tries rules on the hits that a store has counted.
-package backtest
+package main
 
 import (
 	"cmp"
@@ -9,17 +8,16 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend/memory"
-	"github.com/abacus-go/abacus/cmd/abacus/internal/inspect"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Looser is the reason for which rule cannot be tried on the hits admitted under old:
+// looserRule is the reason for which rule cannot be tried on the hits admitted under old:
 // rule admits hits that old denies, and denied hits are not counted. The reason is
 // empty if rule admits a subset of the hits admitted under old.
-func Looser(old, rule limiter.Rule) string {
+func looserRule(old, rule limiter.Rule) string {
 	if reason := looser(old.Limits, rule.Limits); reason != "" {
 		return reason
 	}
@@ -78,24 +76,24 @@ func looser(old, limits counter.Limits) string {
 	return ""
 }
 
-// History returns the hits of key on c, oldest first, in buckets of the finest tier
+// historyOf returns the hits of key on c, oldest first, in buckets of the finest tier
 // that is kept longest. Spans without a hit in a coarse bucket are not read.
-func History(ctx context.Context, c *counter.Counter, key counter.Key) (hits []counter.Point, err error) {
+func historyOf(ctx context.Context, c *counter.Counter, key counter.Key) (hits []counter.Point, err error) {
 	ladder, now := c.Config().Ladder, c.Config().Now()
 	top := ladder.Len() - 1
-	spans := []inspect.Span{{From: now.Add(-ladder.At(top).Keep), To: now.Add(c.Config().Skew + 1)}}
+	spans := []span{{from: now.Add(-ladder.At(top).Keep), to: now.Add(c.Config().Skew + 1)}}
 	for _, t := range []tiers.Tier{ladder.At(top), ladder.At(ladder.Base(top))} {
-		var filled []inspect.Span
+		var filled []span
 		hits = nil
-		for p, err := range inspect.Filled(ctx, c, key, t, spans) {
+		for p, err := range filledIn(ctx, c, key, t, spans) {
 			if err != nil {
 				return nil, err
 			}
 			end := p.Start.Add(t.Width)
-			if last := len(filled) - 1; last >= 0 && filled[last].From.Equal(end) {
-				filled[last].From = p.Start
+			if last := len(filled) - 1; last >= 0 && filled[last].from.Equal(end) {
+				filled[last].from = p.Start
 			} else {
-				filled = append(filled, inspect.Span{From: p.Start, To: end})
+				filled = append(filled, span{p.Start, end})
 			}
 			hits = append(hits, p)
 		}
@@ -105,9 +103,9 @@ func History(ctx context.Context, c *counter.Counter, key counter.Key) (hits []c
 	return hits, nil
 }
 
-// Denied returns the number of denials of rule, enforced alone, for the admitted
+// deniedOf returns the number of denials of rule, enforced alone, for the admitted
 // hits of feature, oldest first.
-func Denied(ctx context.Context, rule limiter.Rule, feature feature.Feature, hits []counter.Point) (denied int64, err error) {
+func deniedOf(ctx context.Context, rule limiter.Rule, feature feature.Feature, hits []counter.Point) (denied int64, err error) {
 	var now time.Time
 	rule.Soft, rule.Percent, rule.Former, rule.OnFailure = false, 0, nil, limiter.FailClosed
 	count, err := counter.New(memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return now }})

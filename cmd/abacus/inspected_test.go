@@ -1,4 +1,4 @@
-package inspect
+package main
 
 import (
 	"testing"
@@ -7,15 +7,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
 
-var key = counter.Key{Event: "signup", Feature: "203.0.113.9"}
+var inspectedKey = counter.Key{Event: "signup", Feature: "203.0.113.9"}
 
 // look counts a hit at each age before now, oldest first, and looks.
-func look(t *testing.T, ladder string, rows int, ages ...time.Duration) *Found {
+func look(t *testing.T, ladder string, rows int, ages ...time.Duration) *inspected {
 	t.Helper()
 	l, err := tiers.Parse(ladder)
 	require.NoError(t, err)
@@ -25,10 +27,10 @@ func look(t *testing.T, ladder string, rows int, ages ...time.Duration) *Found {
 	require.NoError(t, err)
 	for _, age := range ages {
 		now = end.Add(-age)
-		require.NoError(t, c.Add(t.Context(), key, 1))
+		require.NoError(t, c.Add(t.Context(), inspectedKey, 1))
 	}
 	now = end
-	found, err := Look(t.Context(), c, Query{Key: key, At: end, Rows: rows, Limits: counter.MustLimits("5/90s")})
+	found, err := (&inspectCmd{At: cli.Instant(end), Limit: rows}).look(t.Context(), c, inspectedKey, counter.MustLimits("5/90s"), limiter.Usage{})
 	require.NoError(t, err)
 	return found
 }
@@ -78,6 +80,6 @@ func TestWindows(t *testing.T) {
 		lengths = append(lengths, w.Length)
 	}
 	require.Equal(t, []string{"1m", "1m30s", "1h", "1d", "7d"}, lengths)
-	require.Equal(t, Window{Length: "1m30s", Low: 1, High: 1, Limit: "5/1m30s", Room: 4}, found.Windows[1])
+	require.Equal(t, windowSeen{Length: "1m30s", Low: 1, High: 1, Limit: "5/1m30s", Room: 4}, found.Windows[1])
 	require.EqualValues(t, 2, found.Windows[2].High)
 }

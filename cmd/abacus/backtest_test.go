@@ -1,4 +1,4 @@
-package backtest_test
+package main
 
 import (
 	"math/rand/v2"
@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
-	"github.com/abacus-go/abacus/cmd/abacus/internal/backtest"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
@@ -26,7 +25,7 @@ func TestAsTheLog(t *testing.T) {
 		rule := limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits(row.old)}
 		tighter := rule
 		tighter.Limits = counter.MustLimits(row.tighter)
-		require.Empty(t, backtest.Looser(rule, tighter))
+		require.Empty(t, looserRule(rule, tighter))
 		now := began
 		count, err := counter.New(memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return now }})
 		require.NoError(t, err)
@@ -46,20 +45,20 @@ func TestAsTheLog(t *testing.T) {
 				admitted = append(admitted, counter.Point{Start: now, Count: 1})
 			}
 		}
-		want, err := backtest.Denied(t.Context(), tighter, feature, admitted)
+		want, err := deniedOf(t.Context(), tighter, feature, admitted)
 		require.NoError(t, err)
 		require.Greater(t, want, int64(50))
 
 		on, err := count.With(lim.Rules("signup")[0].Ladder, nil)
 		require.NoError(t, err)
-		hits, err := backtest.History(t.Context(), on, counter.Key{Event: "signup", Feature: "user:7"})
+		hits, err := historyOf(t.Context(), on, counter.Key{Event: "signup", Feature: "user:7"})
 		require.NoError(t, err)
 		var sum int64
 		for _, p := range hits {
 			sum += p.Count
 		}
 		require.EqualValues(t, len(admitted), sum)
-		got, err := backtest.Denied(t.Context(), tighter, feature, hits)
+		got, err := deniedOf(t.Context(), tighter, feature, hits)
 		require.NoError(t, err)
 		require.Equal(t, want, got, "%s of %s", row.tighter, row.old)
 		t.Logf("%s after %s: %d of %d denied, as by the log", row.tighter, row.old, got, sum)
@@ -80,7 +79,7 @@ func TestLooser(t *testing.T) {
 		{"100/h", "10/m", true},
 	} {
 		a, b := limiter.Rule{Limits: counter.MustLimits(row.old)}, limiter.Rule{Limits: counter.MustLimits(row.rule)}
-		require.Equal(t, row.looser, backtest.Looser(a, b) != "", "%v", row)
+		require.Equal(t, row.looser, looserRule(a, b) != "", "%v", row)
 	}
 	limits := counter.MustLimits("100/h")
 	exempt := []limiter.Override{{Value: "x", Exempt: true}}
@@ -104,7 +103,7 @@ func TestLooser(t *testing.T) {
 		{denied, until(denied, 2020), true}, {until(denied, 2020), denied, false}, {nil, until(less, 2020), false}, {until(less, 2020), nil, true},
 	} {
 		a, b := limiter.Rule{Limits: limits, Overrides: row.old}, limiter.Rule{Limits: limits, Overrides: row.rule}
-		require.Equal(t, row.looser, backtest.Looser(a, b) != "", "%v", row)
+		require.Equal(t, row.looser, looserRule(a, b) != "", "%v", row)
 	}
-	require.Equal(t, "the ban is shorter", backtest.Looser(limiter.Rule{Limits: limits, Ban: time.Hour}, limiter.Rule{Limits: limits}))
+	require.Equal(t, "the ban is shorter", looserRule(limiter.Rule{Limits: limits, Ban: time.Hour}, limiter.Rule{Limits: limits}))
 }
