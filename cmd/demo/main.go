@@ -11,9 +11,11 @@ package main
 
 import (
 	"embed"
+	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/abacus-go/abacus/cmd/demo/internal/serve"
 	"github.com/abacus-go/abacus/cmd/internal/cli"
 )
 
@@ -57,4 +59,23 @@ func elsewhere(args []string) string {
 		}
 	}
 	return ""
+}
+
+type serveCmd struct {
+	Listen string `help:"The address of the page, on this machine only. Port 0 takes a free one. Default: ${default}." default:"localhost:8347" placeholder:"ADDRESS"`
+}
+
+// Help is the part of --help that follows the summary.
+func (*serveCmd) Help() string {
+	return `Open the address that it prints in a browser. The race and the site count in this process; a store of yours is watched by abacus watch.
+
+Examples:
+
+    demo serve
+    demo serve --listen localhost:0`
+}
+
+// Run serves until the program is interrupted.
+func (c *serveCmd) Run(e *cli.Env) error {
+	return e.Serve(c.Listen, func() (http.Handler, error) { return serve.New(e.Ctx) })
 }
