@@ -77,7 +77,7 @@ func TestReport(t *testing.T) {
 	got.Seconds, got.Rate = 0, 0
 	require.Equal(t, &Report{
 		Seen: eventlog.Seen{Format: eventlog.CSV, Events: 9, First: time.Unix(10, 0).UTC(), Last: time.Unix(72, 0).UTC(), Back: time.Second}, Limits: "2/s, 3/m", Ladder: "50ms:1s, 1s:1m, 10s:1m", Skew: "0s",
-		Keys: 2, First: time.Unix(10, 0).UTC(), Last: time.Unix(72, 0).UTC(), RunsBack: "1s",
+		Keys: 2, First: time.Unix(10, 0).UTC(), Last: time.Unix(72, 0).UTC(), RunsBack: "1s", Told: []string{"the stamps run back by up to 1s: --skew 1s allows for that"},
 		Admitted: 5, Denied: 4,
 		Worst: []Worst{
 			{Limit: "2/s", Max: 2, Admitted: 2, Ratio: 1, Event: "login", Feature: "ann"},
