@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/document"
 	"github.com/abacus-go/abacus/internal/words"
 )
 
@@ -56,6 +57,15 @@ func (p *place) find(line int, steps ...any) (int, string) {
 
 func (d *decoder) fail(line int, path, format string, args ...any) {
 	d.errs = append(d.errs, &Error{d.set.file, max(1, line), path, fmt.Errorf(format, args...)})
+}
+
+// parse returns the only document of data, nil after an error.
+func (d *decoder) parse(data []byte) *yaml.Node {
+	root, line, err := document.Parse(data, MaxSize, "rules under the key events")
+	if err != nil {
+		d.fail(line, "", "%w", err)
+	}
+	return root
 }
 
 // sound calls read, and reports whether read has found no error.

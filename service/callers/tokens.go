@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -60,17 +59,12 @@ func (t *tokens) current(now time.Time) [][sha256.Size]byte {
 
 // read reads the file; after an error the tokens are as before.
 func (t *tokens) read() error {
-	f, err := os.Open(t.file)
+	data, err := os.ReadFile(t.file)
+	if err == nil && len(data) > maxTokens {
+		err = fmt.Errorf("%s: the file has more than %d bytes", t.file, maxTokens)
+	}
 	if err != nil {
 		return err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxTokens+1))
-	if err != nil {
-		return err
-	}
-	if len(data) > maxTokens {
-		return fmt.Errorf("%s: the file has more than %d bytes", t.file, maxTokens)
 	}
 	var sums [][sha256.Size]byte
 	for i, line := range bytes.Split(data, []byte("\n")) {

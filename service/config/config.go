@@ -21,7 +21,9 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/rules"
+	"github.com/abacus-go/abacus/service/envoy"
 )
 
 // Config is the content of a file.
@@ -32,8 +34,9 @@ type Config struct {
 	ReceiptKeyFile string          `yaml:"receipt_key_file"` // limiter.Config.ReceiptKey
 	DecideWithin   time.Duration   `yaml:"decide_within"`    // of limiter.Config
 	Share          float64         `yaml:"share"`            // of limiter.Config
-	Rules          string          `yaml:"rules"`            // the file for package rules
+	Rules          string          `yaml:"rules"`            // the file for package rules; default: none
 	Reload         time.Duration   `yaml:"reload"`           // from one read of Rules to the next; default: 5s
+	Envoy          Envoy           `yaml:"envoy"`
 	Listen         Listen          `yaml:"listen"`
 	TLS            *TLS            `yaml:"tls"`
 	Callers        []Caller        `yaml:"callers"`
@@ -41,9 +44,18 @@ type Config struct {
 	Drain          time.Duration   `yaml:"drain"` // from SIGTERM until listeners close; default: 5s
 }
 
+// Envoy is the rate limit service of package envoy, on Listen.GRPC and under /json.
+type Envoy struct {
+	Rules      string            `yaml:"rules"`      // a file or a folder; default: there is no such service
+	OnFailure  limiter.OnFailure `yaml:"on_failure"` // of all rules
+	Reflection bool              `yaml:"reflection"`
+	Settings   envoy.Settings    // by the environment alone
+}
+
 // Listen has the addresses of the listeners.
 type Listen struct {
 	HTTP  Address `yaml:"http"`
+	GRPC  Address `yaml:"grpc"`
 	Admin Address `yaml:"admin"`
 }
 
@@ -106,19 +118,22 @@ func (s Store) Open() (backend.Store, func() error, error) {
 	case "", "memory":
 		return memory.New(memory.Config{}), func() error { return nil }, nil
 	case "redis", "rediss", "unix":
-		store, err := redis.Open(s.text, redis.Config{})
-		if err != nil {
-			return nil, nil, err
-		}
-		return store, store.Close, nil
+		return opened(redis.Open(s.text, redis.Config{}))
 	case "memcached":
-		store, err := memcache.New(memcache.Config{}, s.text)
-		if err != nil {
-			return nil, nil, err
-		}
-		return store, store.Close, nil
+		return opened(memcache.New(memcache.Config{}, s.text))
 	}
 	return nil, nil, errors.New("the scheme of the store is unknown, want memory, redis://host:6379/0 (also rediss://, unix://), or memcached://host:11211,host2:11211")
+}
+
+// opened returns a store, if there is one, with the function that closes it.
+func opened[S interface {
+	backend.Store
+	Close() error
+}](store S, err error) (backend.Store, func() error, error) {
+	if err != nil {
+		return nil, nil, err
+	}
+	return store, store.Close, nil
 }
 
 // InProcess reports whether the store is memory.
@@ -180,21 +195,26 @@ func (p *Peers) UnmarshalText(text []byte) error {
 // Verb is a thing that a caller may do.
 type Verb string
 
-// The verbs of HTTP and of the admin listener.
+// All verbs.
 const (
-	Auth    Verb = "auth" // the doors
-	Take    Verb = "take"
-	Peek    Verb = "peek"
-	Charge  Verb = "charge"
-	Refund  Verb = "refund"
-	Usage   Verb = "usage"
-	Forget  Verb = "forget"
-	Metrics Verb = "metrics"
-	Pprof   Verb = "pprof"
+	Auth     Verb = "auth" // the doors
+	Take     Verb = "take"
+	Peek     Verb = "peek"
+	Charge   Verb = "charge"
+	Refund   Verb = "refund"
+	Usage    Verb = "usage"
+	Forget   Verb = "forget"
+	RLS      Verb = "rls"      // the rate limit service of Envoy
+	Override Verb = "override" // there: limits of a request, and hits that are given back
+	Metrics  Verb = "metrics"
+	Pprof    Verb = "pprof"
 )
 
-// Verbs are all verbs.
-var Verbs = []Verb{Auth, Take, Peek, Charge, Refund, Usage, Forget, Metrics, Pprof}
+// Verbs are all verbs, and Calls those of programs.
+var (
+	Verbs = []Verb{Auth, Take, Peek, Charge, Refund, Usage, Forget, RLS, Override, Metrics, Pprof}
+	Calls = Verbs[1:7]
+)
 
 // Guarded reports whether a network is not enough to be granted v: v shows or changes
 // the counts of others, or the inside of the process.
@@ -208,28 +228,25 @@ func (v *Verb) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Load reads the file at path. Paths in the file are relative to its folder. The error
-// is that of the file system, or joins a rules.Error for each fault, in the order of
-// lines.
-func Load(path string) (*Config, error) {
+// Load reads the file at path. Paths in the file are relative to its folder. Then change
+// may set what wins over the file, and all is checked. The error is that of the file
+// system or of change, or joins a rules.Error for each fault, in the order of lines.
+func Load(path string, change func(*Config) error) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, data)
+	return Parse(path, data, change)
 }
 
 // Parse is Load for data of a file at path.
-func Parse(path string, data []byte) (*Config, error) {
+func Parse(path string, data []byte, change func(*Config) error) (*Config, error) {
 	c := &Config{}
 	d := decoder{file: path, lines: map[string]int{}}
 	if n := d.document(data); n != nil {
 		d.value(n, reflect.ValueOf(c).Elem(), "")
 	}
-	if len(d.errs) == 0 {
-		c.check(&d)
-	}
-	files := []*string{&c.SecretFile, &c.ReceiptKeyFile, &c.Rules}
+	files := []*string{&c.SecretFile, &c.ReceiptKeyFile, &c.Rules, &c.Envoy.Rules}
 	if c.TLS != nil {
 		files = append(files, &c.TLS.CertFile, &c.TLS.KeyFile, &c.TLS.ClientCAFile)
 	}
@@ -241,18 +258,13 @@ func Parse(path string, data []byte) (*Config, error) {
 			*file = filepath.Join(filepath.Dir(path), *file)
 		}
 	}
-	return c, d.join()
-}
-
-var errOpen = errors.New("the address is open to other machines, want a loopback address or a unix socket, or the key callers")
-
-// Override sets Listen.HTTP.
-func (c *Config) Override(address string) error {
-	err := c.Listen.HTTP.UnmarshalText([]byte(address))
-	if err == nil && c.Callers == nil && !c.Listen.HTTP.Local() {
-		err = errOpen
+	if len(d.errs) == 0 {
+		if err := change(c); err != nil {
+			return nil, err
+		}
+		c.check(&d)
 	}
-	return err
+	return c, d.join()
 }
 
 // check finds the faults of values that are well-formed by themselves, and sets
@@ -266,18 +278,24 @@ func (c *Config) check(d *decoder) {
 	} else if c.Reload < time.Millisecond {
 		d.fail("reload", "the value is %s, want 1ms or more", c.Reload)
 	}
-	if c.Rules == "" {
-		d.fail("rules", "the key is missing, want a file of rules")
+	if c.Rules == "" && c.Envoy.Rules == "" {
+		d.fail("rules", "the key is missing, want a file of rules, or envoy.rules")
 	}
-	if c.Listen.HTTP == (Address{}) {
+	if c.Rules == "" && c.Doors != nil {
+		d.fail("doors", "there are no rules for doors, want the key rules")
+	}
+	if (c.Rules != "" && c.Listen.HTTP == Address{}) {
 		d.fail("listen.http", "the key is missing, want an address such as 127.0.0.1:8080")
+	}
+	if (c.Envoy.Rules != "") != (c.Listen.GRPC != Address{}) {
+		d.fail("listen.grpc", "want both of envoy.rules and listen.grpc, or none")
 	}
 	if !(c.Share >= 0 && c.Share <= 1) {
 		d.fail("share", "the value is %v, want above 0 and at most 1", c.Share)
 	}
-	for path, address := range map[string]Address{"listen.http": c.Listen.HTTP, "listen.admin": c.Listen.Admin} {
+	for path, address := range map[string]Address{"listen.http": c.Listen.HTTP, "listen.grpc": c.Listen.GRPC, "listen.admin": c.Listen.Admin} {
 		if c.Callers == nil && !address.Local() {
-			d.fail(path, "%w", errOpen)
+			d.fail(path, "the address is open to other machines, want a loopback address or a unix socket, or the key callers")
 		}
 	}
 	if c.TLS != nil && (c.TLS.CertFile == "" || c.TLS.KeyFile == "") {
@@ -316,6 +334,9 @@ func (c *Config) checkCaller(d *decoder, caller *Caller, path string, names map[
 	for i, verb := range caller.May {
 		if verb.Guarded() && !identified {
 			d.fail(fmt.Sprintf("%s.may[%d]", path, i), "a network is not enough for %s, want token_file or san", verb)
+		}
+		if verb == RLS && caller.Events != nil {
+			d.fail(path+".events", "rls has no events, want a caller of its own")
 		}
 	}
 }

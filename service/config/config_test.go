@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/rules"
 )
 
@@ -25,7 +26,7 @@ receipt_key_file: /etc/receipt.key
 decide_within: 15ms
 share: 0.5
 rules: rules.yaml
-listen: {http: "0.0.0.0:8080", admin: unix:/run/abacusd/admin.sock}
+listen: {http: "0.0.0.0:8080", grpc: "[::1]:8081", admin: unix:/run/abacusd/admin.sock}
 tls: {cert_file: c.pem, key_file: k.pem, client_ca_file: ca.pem}
 callers:
   - {name: nginx, from: [10.0.0.0/8, unix], may: [auth]}
@@ -40,17 +41,21 @@ doors:
     deny: 403
     show: [ip, user]
 drain: 2s
+envoy: {rules: envoy, on_failure: fail-local, reflection: true}
 `
+
+func unchanged(*Config) error { return nil }
 
 func TestParse(t *testing.T) {
 	network := Network{netip.MustParsePrefix("10.0.0.0/8")}
-	got, err := Parse("/etc/abacusd/abacusd.yaml", []byte(full))
+	got, err := Parse("/etc/abacusd/abacusd.yaml", []byte(full), unchanged)
 	require.NoError(t, err)
 	require.Equal(t, &Config{
 		Store: Store{"redis://user:secret-word@127.0.0.1:6379/0"}, Prefix: "shop",
 		SecretFile: "/etc/abacusd/secret", ReceiptKeyFile: "/etc/receipt.key",
 		DecideWithin: 15 * time.Millisecond, Share: 0.5, Rules: "/etc/abacusd/rules.yaml", Reload: 5 * time.Second,
-		Listen: Listen{HTTP: Address{"tcp", "0.0.0.0:8080"}, Admin: Address{"unix", "/run/abacusd/admin.sock"}},
+		Envoy:  Envoy{Rules: "/etc/abacusd/envoy", OnFailure: limiter.FailLocal, Reflection: true},
+		Listen: Listen{HTTP: Address{"tcp", "0.0.0.0:8080"}, GRPC: Address{"tcp", "[::1]:8081"}, Admin: Address{"unix", "/run/abacusd/admin.sock"}},
 		TLS:    &TLS{"/etc/abacusd/c.pem", "/etc/abacusd/k.pem", "/etc/abacusd/ca.pem"},
 		Callers: []Caller{
 			{Name: "nginx", From: []Peers{{Network: network}, {Unix: true}}, May: []Verb{Auth}},
@@ -64,7 +69,7 @@ func TestParse(t *testing.T) {
 	}, got)
 	require.NotContains(t, got.Store.String(), "secret-word")
 
-	least, err := Parse("f", []byte("rules: r\nlisten: {http: localhost:80}\ndoors: {a: {features: {user: {header: X}}}}"))
+	least, err := Parse("f", []byte("rules: r\nlisten: {http: localhost:80}\ndoors: {a: {features: {user: {header: X}}}}"), unchanged)
 	require.NoError(t, err)
 	require.Equal(t, 5*time.Second, least.Drain)
 	require.Equal(t, Door{Event: "a", Deny: 429, Features: map[string]Source{"user": {Header: "X"}}}, least.Doors["a"])
@@ -86,16 +91,25 @@ func TestFaults(t *testing.T) {
 		{"share: 0.5", "1: 2", "6: a key that is no plain text"},
 		{"share: 0.5", "<<: {share: 1}", "6: a key that is no plain text"},
 		{"share: 0.5", "---", "6: a second document begins here"},
-		{"share: 0.5", "share: 'x", "YAML: "},
-		{"share: 0.5", "\tshare: 1", "YAML: "},
+		{"share: 0.5", "share: 'x", "6: YAML: "},
+		{"share: 0.5", "\tshare: 1", "6: a tab in the indentation"},
 		{"prefix: shop", "prefix: 7", "2: prefix: the value is 7, want text"},
-		{"prefix: shop", "prefix: \xff", "1: a byte that is not UTF-8"},
+		{"prefix: shop", "prefix: \xff", "2: a byte that is not UTF-8"},
 		{"prefix: shop", "prefix: &a shop", "2: prefix: the anchor &a is not supported"},
-		{"prefix: shop", "prefix: *a", "YAML: unknown anchor 'a' referenced"},
+		{"prefix: shop", "prefix: *a", "2: YAML: unknown anchor 'a' referenced"},
 		{"drain: 2s", "drain: 0s", `22: drain: the value is "0s", want a time above 0`},
 		{"drain: 2s", "drain: 2", `22: drain: the value is "2", want a time above 0`},
 		{"drain: 2s", "reload: 1us", "22: reload: the value is 1µs, want 1ms"},
-		{"rules: rules.yaml\n", "", "1: rules: the key is missing"},
+		{"rules: rules.yaml\n", "", "14: doors: there are no rules for doors"},
+		{"rules: rules.yaml", "rules:", "7: rules: the value is empty"},
+		{full, "listen: {http: 'localhost:80'}", "1: rules: the key is missing"},
+		{"rules: envoy", "rules: ''", "23: envoy.rules: the value is empty"},
+		{"envoy: {rules: envoy, ", "envoy: {", "8: listen.grpc: want both"},
+		{`grpc: "[::1]:8081", `, "", "8: listen.grpc: want both"},
+		{"on_failure: fail-local", "on_failure: fail", `23: envoy.on_failure: `},
+		{"reflection: true", "reflection: yes", `23: envoy.reflection: the value is "yes", want true or false`},
+		{"reflection: true", "Settings: {Shadow: true}", `23: envoy.Settings: the key is unknown`},
+		{"may: [auth]", "may: [rls], events: [a]", "11: callers[0].events: rls has no events"},
 		{"rules: rules.yaml", "rules: {events: {}}", "7: rules: the value is a mapping, want a value"},
 		{"redis://user:secret-word@127.0.0.1:6379/0", "redis://user:secret-word@h:port/x", "1: store: "},
 		{"redis://user:secret-word@127.0.0.1:6379/0", "mysql://user:secret-word@h", "1: store: the scheme of the store is unknown"},
@@ -106,6 +120,7 @@ func TestFaults(t *testing.T) {
 		{"admin: unix:/run/abacusd/admin.sock", "admin: 'unix:'", "8: listen.admin: the address is"},
 		{", key_file: k.pem", "", "9: tls: want cert_file and key_file"},
 		{"name: nginx", "name: 'nginx {}'", "11: callers[0].name: the name is"},
+		{"name: nginx", "name: nginx {}", "11: YAML: did not find"},
 		{"name: shop", "name: nginx", "12: callers[1].name: the name is \"nginx\""},
 		{"from: [10.0.0.0/8, unix], ", "", "11: callers[0]: the caller could be anyone"},
 		{"from: [10.0.0.0/8, unix], ", "from: [10.0.0.1/8], ", `11: callers[0].from[0]: the network is "10.0.0.1/8"`},
@@ -125,7 +140,7 @@ func TestFaults(t *testing.T) {
 		{"hops: 2", "hops: -1", "18: doors.signup.features.ip.hops: the value is -1"},
 		{"  signup:\n", "  a/b:\n", `16: doors.a/b: the name is "a/b"`},
 		{full, "", "1: the file is empty"},
-		{full, "# nothing", "1: the file is empty"},
+		{full, "# nothing", "1: the file has comments only"},
 		{full, "[]", "1: the value is a list, want a mapping"},
 		{full, "a: &x [*x]", "1: a: the key is unknown"},
 		{full, strings.Repeat("[", 20_000), "YAML: exceeded max depth"},
@@ -134,7 +149,7 @@ func TestFaults(t *testing.T) {
 		{full, "rules: r\nlisten: {http: 'localhost:80', admin: '[::]:81'}", "2: listen.admin: the address is open to other machines"},
 	} {
 		require.Contains(t, full, row.was)
-		_, err := Parse("f.yaml", []byte(strings.Replace(full, row.was, row.is, 1)))
+		_, err := Parse("f.yaml", []byte(strings.Replace(full, row.was, row.is, 1)), unchanged)
 		require.ErrorContains(t, err, row.want, row.is[:min(len(row.is), 80)])
 		require.True(t, strings.HasPrefix(err.Error(), "f.yaml:"), err)
 		require.NotContains(t, err.Error(), "secret-word")
@@ -145,7 +160,7 @@ func TestFaults(t *testing.T) {
 
 // All faults come at once, in the order of lines.
 func TestAllFaults(t *testing.T) {
-	_, err := Parse("f", []byte("drain: never\nlisten: {http: x}\nstores: y\n"))
+	_, err := Parse("f", []byte("drain: never\nlisten: {http: x}\nstores: y\n"), unchanged)
 	var lines []int
 	for _, fault := range err.(interface{ Unwrap() []error }).Unwrap() {
 		lines = append(lines, fault.(*rules.Error).Line)
@@ -154,7 +169,7 @@ func TestAllFaults(t *testing.T) {
 }
 
 func TestLoad(t *testing.T) {
-	_, err := Load(filepath.Join(t.TempDir(), "none"))
+	_, err := Load(filepath.Join(t.TempDir(), "none"), unchanged)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
@@ -176,7 +191,7 @@ func TestDamagedFiles(t *testing.T) {
 				data = slices.Insert(data, i, []byte(full[j:min(len(full), j+20)])...)
 			}
 		}
-		c, err := Parse("f", data)
+		c, err := Parse("f", data, unchanged)
 		var fault *rules.Error
 		if err == nil {
 			good++

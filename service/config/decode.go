@@ -1,23 +1,20 @@
 package config
 
 import (
-	"bytes"
 	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/abacus-go/abacus/internal/document"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/rules"
@@ -47,37 +44,14 @@ func (d *decoder) join() error {
 	return errors.Join(d.errs...)
 }
 
-var located = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-
 // document returns the only document of data, nil after an error.
 func (d *decoder) document(data []byte) *yaml.Node {
-	var document, second yaml.Node
-	in := yaml.NewDecoder(bytes.NewReader(data))
-	var err error
-	switch {
-	case len(data) > rules.MaxSize:
-		err = fmt.Errorf("the file has more than %d bytes, want at most as many", rules.MaxSize)
-	case !utf8.Valid(data):
-		err = errors.New("a byte that is not UTF-8, want a file in UTF-8")
-	default:
-		err = in.Decode(&document)
+	root, line, err := document.Parse(data, rules.MaxSize, "the keys rules, doors and listen")
+	if err != nil {
+		d.lines[""] = line
+		d.fail("", "%w", err)
 	}
-	if err == nil {
-		if err = in.Decode(&second); err == nil {
-			d.lines[""] = second.Line
-			err = errors.New("a second document begins here, want one document")
-		} else if err == io.EOF {
-			return document.Content[0]
-		}
-	} else if err == io.EOF {
-		err = errors.New("the file is empty, want the keys rules, doors and listen")
-	}
-	if m := located.FindStringSubmatch(err.Error()); m != nil {
-		d.lines[""], _ = strconv.Atoi(m[1])
-		err = errors.New("YAML: " + err.Error()[len(m[0]):])
-	}
-	d.fail("", "%w", err)
-	return nil
+	return root
 }
 
 // value reads n into v.
@@ -131,6 +105,10 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 		var err error
 		if *x, err = dur.Parse(n.Value); err != nil || *x <= 0 {
 			d.fail(path, "the value is %q, want a time above 0, such as 15ms", n.Value)
+		}
+	case *bool:
+		if *x = n.Value == "true"; !*x && n.Value != "false" {
+			d.fail(path, "the value is %q, want true or false", n.Value)
 		}
 	case *int:
 		var err error

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/felixge/httpsnoop"
+
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
@@ -50,13 +52,8 @@ func New(cfg Config) (http.Handler, error) {
 		s.doors[name] = &gate{limiter: cfg.Limiter, door: door}
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/auth/{door}", s.observed(func(*http.Request) config.Verb { return config.Auth }, s.auth))
-	mux.HandleFunc("/v1/{verb}", s.observed(func(r *http.Request) config.Verb {
-		if verb := config.Verb(r.PathValue("verb")); isCall(verb) {
-			return verb
-		}
-		return ""
-	}, s.call))
+	mux.HandleFunc("/auth/{door}", s.observed(s.auth))
+	mux.HandleFunc("/v1/{verb}", s.observed(s.call))
 	mux.HandleFunc("GET /openapi.yaml", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/yaml")
 		_, _ = io.WriteString(w, openAPI) // an error is a client that hung up
@@ -78,28 +75,20 @@ func Check(l *limiter.Limiter, doors map[string]config.Door) error {
 	return nil
 }
 
-// observed finds the callers that a client is, and notes the answer.
-func (s *server) observed(verbOf func(*http.Request) config.Verb, next func(http.ResponseWriter, *http.Request, config.Verb, callers.Grants)) http.HandlerFunc {
+// observed finds the verb and the callers that a client is, and notes the answer.
+func (s *server) observed(next func(http.ResponseWriter, *http.Request, config.Verb, callers.Grants)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		verb, grants := verbOf(r), s.Callers.Of(callers.PeerOf(r))
-		noted := &noting{ResponseWriter: w, status: http.StatusOK}
-		next(noted, r, verb, grants)
-		s.Observe(verb, grants.May(verb, ""), noted.status)
+		verb := config.Verb(r.PathValue("verb"))
+		if r.PathValue("door") != "" {
+			verb = config.Auth
+		} else if !slices.Contains(config.Calls, verb) {
+			verb = ""
+		}
+		grants := s.Callers.Of(callers.PeerOf(r))
+		answer := httpsnoop.CaptureMetricsFn(w, func(w http.ResponseWriter) { next(w, r, verb, grants) })
+		s.Observe(verb, grants.May(verb, ""), answer.Code)
 	}
 }
-
-// noting keeps the status of an answer.
-type noting struct {
-	http.ResponseWriter
-	status int
-}
-
-func (n *noting) WriteHeader(status int) {
-	n.status = status
-	n.ResponseWriter.WriteHeader(status)
-}
-
-func (n *noting) Unwrap() http.ResponseWriter { return n.ResponseWriter }
 
 func problem(w http.ResponseWriter, status int, format string, args ...any) {
 	httplimit.Problem{Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...)}.ServeHTTP(w, nil)
@@ -110,8 +99,6 @@ func problem(w http.ResponseWriter, status int, format string, args ...any) {
 func (s *server) auth(w http.ResponseWriter, r *http.Request, verb config.Verb, grants callers.Grants) {
 	door := s.doors[r.PathValue("door")]
 	switch {
-	case grants.May(verb, "") == "":
-		problem(w, http.StatusInternalServerError, "The proxy may not ask: see callers in the configuration.")
 	case door == nil:
 		problem(w, http.StatusNotFound, "There is no door of this name: see doors in the configuration.")
 	case grants.May(verb, door.door.Event) == "":

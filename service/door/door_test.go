@@ -236,7 +236,7 @@ func TestCalls(t *testing.T) {
 		{"peek", `{"event":"mail","features":["user:ada"],"n":0}`, 200, `"allowed":true,"outcome":"admitted","n":0`},
 		{"take", `{"event":"mail","features":["user:ada"],"n":3}`, 200, `"retry_after":null`},
 		{"charge", `{"event":"mail","features":["user:ada"],"n":3}`, 200, `"allowed":false,"outcome":"over-limit","n":3`},
-		{"usage", two, 200, `{"usage":[{"kind":"user","banned":0,"limits":[{"limit":"2/m","count":5,"remaining":0,"retry_after":61.2`},
+		{"usage", two, 200, `{"usage":[{"banned":0,"kind":"user","limits":[{"count":5,"limit":"2/m","remaining":0,"retry_after":61.2`},
 		{"charge", `{"event":"mail","features":["user:ada"],"n":-4}`, 200, `"remaining":1`},
 		{"forget", two, 204, ""},
 		{"peek", `{"event":"mail","features":["user:ada"],"n":2}`, 200, `"allowed":true`},
@@ -334,7 +334,7 @@ func TestWhoIsAnswered(t *testing.T) {
 		{"POST", "/v1/no-verb", two, bearer, 404, "  404"},
 		{"GET", "/auth/signup", "", "X: y", 500, "auth  500"},
 		{"GET", "/auth/signup", "", bearer, 500, "auth shop 500"},
-		{"GET", "/auth/none", "", "X: y", 500, "auth  500"},
+		{"GET", "/auth/none", "", "X: y", 404, "auth  404"},
 	} {
 		s.notes = nil
 		got := s.do(row.method, row.path, row.body, strings.Split(row.line, "|")...)

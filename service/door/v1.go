@@ -28,15 +28,6 @@ const (
 	maxFeature  = 4 << 10 // bytes of a feature
 )
 
-// isCall reports whether programs may ask for verb.
-func isCall(verb config.Verb) bool {
-	switch verb {
-	case config.Take, config.Peek, config.Charge, config.Refund, config.Usage, config.Forget:
-		return true
-	}
-	return false
-}
-
 // ask asks the Limiter. Without an answer there is nothing to say but that it is done.
 func (s *server) ask(r *http.Request, verb config.Verb, q *question) (any, error) {
 	ctx := r.Context()
@@ -258,7 +249,7 @@ type answer struct {
 	Allowed    bool     `json:"allowed"`
 	Outcome    string   `json:"outcome"`
 	N          int64    `json:"n"`
-	RetryAfter *seconds `json:"retry_after"` // null: never
+	RetryAfter *float64 `json:"retry_after"` // null: never
 	Missing    string   `json:"missing,omitempty"`
 	Degraded   bool     `json:"degraded,omitempty"`
 	Limits     []state  `json:"limits"`
@@ -271,18 +262,16 @@ type state struct {
 	Kind       string   `json:"kind"`
 	Limit      string   `json:"limit"`
 	Remaining  int64    `json:"remaining"`
-	RetryAfter *seconds `json:"retry_after"`
-	ResetAfter *seconds `json:"reset_after"`
+	RetryAfter *float64 `json:"retry_after"`
+	ResetAfter *float64 `json:"reset_after"`
 }
 
-// seconds are whole milliseconds, rounded up, in seconds.
-type seconds float64
-
-func secondsOf(d time.Duration) *seconds {
+// secondsOf returns whole milliseconds, rounded up, in seconds; nil for never.
+func secondsOf(d time.Duration) *float64 {
 	if d == counter.Never {
 		return nil
 	}
-	s := seconds(math.Ceil(float64(d)/float64(time.Millisecond)) / 1e3)
+	s := math.Ceil(float64(d)/float64(time.Millisecond)) / 1e3
 	return &s
 }
 
@@ -303,28 +292,14 @@ func (s *server) answerOf(q *question, v *limiter.Verdict) answer {
 	return a
 }
 
-// usage is the usage of a feature.
-type usage struct {
-	Kind   string       `json:"kind"`
-	Banned *seconds     `json:"banned"`
-	Limits []limitUsage `json:"limits"`
-}
-
-type limitUsage struct {
-	Limit      string   `json:"limit"`
-	Count      int64    `json:"count"`
-	Remaining  int64    `json:"remaining"`
-	RetryAfter *seconds `json:"retry_after"`
-}
-
 func usageOf(all []limiter.Usage) any {
-	features := []usage{}
+	features := []any{}
 	for _, u := range all {
-		of := usage{u.Kind, secondsOf(u.Banned), []limitUsage{}}
+		limits := []any{}
 		for _, l := range u.Limits {
-			of.Limits = append(of.Limits, limitUsage{l.Limit.String(), l.Count.High, l.Remaining, secondsOf(l.RetryAfter)})
+			limits = append(limits, map[string]any{"limit": l.Limit.String(), "count": l.Count.High, "remaining": l.Remaining, "retry_after": secondsOf(l.RetryAfter)})
 		}
-		features = append(features, of)
+		features = append(features, map[string]any{"kind": u.Kind, "banned": secondsOf(u.Banned), "limits": limits})
 	}
 	return map[string]any{"usage": features}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -18,10 +17,9 @@ import (
 type certificates struct {
 	files *config.TLS
 
-	mu   sync.Mutex
-	at   time.Time // of the last read
-	seen [][]byte
-	now  *tls.Config
+	mu  sync.Mutex
+	at  time.Time // of the last read
+	now *tls.Config
 }
 
 const rereadCertificates = time.Minute
@@ -52,31 +50,21 @@ func (c *certificates) current(now time.Time) *tls.Config {
 
 // read reads the files; after an error all is as before.
 func (c *certificates) read() error {
-	var contents [][]byte
-	for _, file := range []string{c.files.CertFile, c.files.KeyFile, c.files.ClientCAFile} {
-		var data []byte
-		if file != "" {
-			var err error
-			if data, err = os.ReadFile(file); err != nil {
-				return err
-			}
-		}
-		contents = append(contents, data)
-	}
-	if c.now != nil && bytes.Equal(bytes.Join(contents, nil), bytes.Join(c.seen, nil)) {
-		return nil
-	}
-	pair, err := tls.X509KeyPair(contents[0], contents[1])
+	pair, err := tls.LoadX509KeyPair(c.files.CertFile, c.files.KeyFile)
 	if err != nil {
 		return fmt.Errorf("%s and %s: %w", c.files.CertFile, c.files.KeyFile, err)
 	}
 	next := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
 	if c.files.ClientCAFile != "" {
+		data, err := os.ReadFile(c.files.ClientCAFile)
+		if err != nil {
+			return err
+		}
 		next.ClientAuth, next.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
-		if !next.ClientCAs.AppendCertsFromPEM(contents[2]) {
+		if !next.ClientCAs.AppendCertsFromPEM(data) {
 			return fmt.Errorf("%s: the file has no certificate", c.files.ClientCAFile)
 		}
 	}
-	c.now, c.seen = next, contents
+	c.now = next
 	return nil
 }

@@ -2,13 +2,17 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed"
+	"encoding"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +28,7 @@ import (
 	"github.com/abacus-go/abacus/service/callers"
 	"github.com/abacus-go/abacus/service/config"
 	"github.com/abacus-go/abacus/service/door"
+	"github.com/abacus-go/abacus/service/envoy"
 )
 
 var (
@@ -36,10 +41,11 @@ var (
 // service is all that serves a configuration, but for its listeners.
 type service struct {
 	cfg        *config.Config
-	set        *rules.Set
+	set        *rules.Set // nil without rules
 	callers    *callers.Set
-	limiter    *limiter.Limiter
-	tls        *certificates // nil: none
+	limiter    *limiter.Limiter // of set
+	envoy      *envoy.Service   // nil: none
+	tls        *certificates    // nil: none
 	registry   *prometheus.Registry
 	requests   *prometheus.CounterVec
 	receipts   bool // the limiter has a key for them
@@ -49,24 +55,59 @@ type service struct {
 	draining atomic.Bool
 }
 
-// load makes the service of a file, "" for the example. A store and an address take the
-// place of those in the file.
-func load(file, store, address string) (*service, error) {
-	cfg, err := config.Parse("example/abacusd.yaml", exampleConfig)
+// options are what the command line sets instead of a file.
+type options struct {
+	Store string `env:"ABACUS_STORE" help:"Store instead of that of the file, such as redis://127.0.0.1:6379/0; $$ABACUS_STORE holds it out of sight of other users."`
+	HTTP  string `name:"http" help:"Address instead of listen.http of the file."`
+}
+
+// apply sets c by the environment of a reference service, if there is its RUNTIME_ROOT,
+// and by o.
+func (o *options) apply(c *config.Config) error {
+	if os.Getenv("RUNTIME_ROOT") != "" {
+		e, err := envoy.ReadEnvironment(os.Environ())
+		if err != nil {
+			return err
+		}
+		c.Envoy.Rules, c.Envoy.Settings, c.Prefix = e.Rules, e.Settings, cmp.Or(e.Prefix, c.Prefix)
+		slog.SetLogLoggerLevel(e.LogLevel)
+		store := e.Redis
+		if len(e.Memcached) > 0 {
+			store = "memcached://" + strings.Join(e.Memcached, ",")
+		}
+		if err := errors.Join(set(&c.Store, store), set(&c.Listen.HTTP, e.HTTP), set(&c.Listen.GRPC, e.GRPC), set(&c.Listen.Admin, e.Admin)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(set(&c.Store, o.Store), set(&c.Listen.HTTP, o.HTTP))
+}
+
+// set sets v to text, unless that is empty.
+func set(v encoding.TextUnmarshaler, text string) error {
+	if text == "" {
+		return nil
+	}
+	return v.UnmarshalText([]byte(text))
+}
+
+// load makes the service of a file, "" for the example or the environment alone.
+func load(file string, o options) (*service, error) {
+	name, data := "example/abacusd.yaml", exampleConfig
+	if os.Getenv("RUNTIME_ROOT") != "" {
+		name, data = "environment", []byte("listen: {http: 127.0.0.1:8080, grpc: 127.0.0.1:8081}")
+	}
+	cfg, err := config.Parse(name, data, o.apply)
 	if file != "" {
-		cfg, err = config.Load(file)
-	}
-	if err == nil && store != "" {
-		err = cfg.Store.UnmarshalText([]byte(store))
-	}
-	if err == nil && address != "" {
-		err = cfg.Override(address)
+		cfg, err = config.Load(file, o.apply)
 	}
 	if err != nil {
 		return nil, err
 	}
-	set, err := rules.Parse("example/rules.yaml", exampleRules)
-	if file != "" {
+	var set *rules.Set
+	switch {
+	case file == "" && cfg.Rules != "":
+		set, err = rules.Parse("example/rules.yaml", exampleRules)
+	case cfg.Rules != "":
 		set, err = rules.Load(cfg.Rules)
 	}
 	if err != nil {
@@ -105,12 +146,25 @@ func open(cfg *config.Config, set *rules.Set) (_ *service, err error) {
 	if err != nil {
 		return nil, err
 	}
-	decisions := abacusmetrics.NewDecisions()
-	limits := limiter.Config{Rules: set.Rules, DecideWithin: cfg.DecideWithin, Share: cfg.Share, Observe: decisions.Observe}
-	if limits.Local, err = localOf(c, cfg); err != nil {
-		return nil, err
+	if cfg.Envoy.Rules != "" {
+		if err := s.openEnvoy(c); err != nil {
+			return nil, err
+		}
 	}
-	if limits.ReceiptKey, err = secretOf(cfg.ReceiptKeyFile); err != nil {
+	s.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "abacusd_requests_total",
+		Help: "Answers of the HTTP listener, by verb, caller (empty: refused) and status.",
+	}, []string{"verb", "caller", "status"})
+	s.registry.MustRegister(s.requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if set == nil {
+		return s, nil
+	}
+	limits, observed, err := s.limits(c, "rules")
+	if err == nil {
+		limits.Rules = set.Rules
+		limits.ReceiptKey, err = secretOf(cfg.ReceiptKeyFile)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if cfg.ReceiptKeyFile == "" && cfg.Store.InProcess() {
@@ -120,25 +174,23 @@ func open(cfg *config.Config, set *rules.Set) (_ *service, err error) {
 	if s.limiter, err = limiter.New(c, limits); err != nil {
 		return nil, err
 	}
-	s.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "abacusd_requests_total",
-		Help: "Answers of the HTTP listener, by verb, caller (empty: refused) and status.",
-	}, []string{"verb", "caller", "status"})
-	s.registry.MustRegister(decisions, abacusmetrics.Conditions(s.limiter), s.requests,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	observed(s.limiter)
 	return s, door.Check(s.limiter, cfg.Doors)
 }
 
-// localOf returns the counter for rules under fail-local.
-func localOf(c *counter.Counter, cfg *config.Config) (*counter.Counter, error) {
-	within := cfg.DecideWithin
-	switch {
-	case cfg.Store.InProcess():
+// limits returns what the limiters have in common, and the function that adds the metrics
+// of the limiter under a name.
+func (s *service) limits(c *counter.Counter, name string) (limiter.Config, func(*limiter.Limiter), error) {
+	within := cmp.Or(s.cfg.DecideWithin, limiter.DefaultDecideWithin)
+	if s.cfg.Store.InProcess() {
 		within = 0
-	case within == 0:
-		within = limiter.DefaultDecideWithin
 	}
-	return counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Config().Skew + within})
+	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Config().Skew + within})
+	decisions := abacusmetrics.NewDecisions()
+	return limiter.Config{DecideWithin: s.cfg.DecideWithin, Share: s.cfg.Share, Local: local, Observe: decisions.Observe}, func(l *limiter.Limiter) {
+		of := prometheus.WrapRegistererWith(prometheus.Labels{"limiter": name}, s.registry)
+		of.MustRegister(decisions, abacusmetrics.Conditions(l))
+	}, err
 }
 
 // secretOf reads a secret without the white space around it, nil without a file.
@@ -170,12 +222,28 @@ func (s *service) apply(set *rules.Set) error {
 	return s.limiter.ReplaceAll(set.Rules...)
 }
 
+// limiters returns those that there are.
+func (s *service) limiters() (all []*limiter.Limiter) {
+	if s.limiter != nil {
+		all = append(all, s.limiter)
+	}
+	if s.envoy != nil && s.envoy.Limiter() != nil {
+		all = append(all, s.envoy.Limiter())
+	}
+	return all
+}
+
 // look checks the store until the context ends, every second.
 func (s *service) look(ctx context.Context) {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, time.Second)
-		s.ready.Store(!errors.Is(s.limiter.Check(limited), counter.ErrStore) || s.allLocal())
+		ready := true
+		for _, l := range s.limiters() {
+			ready = ready && (!errors.Is(l.Check(limited), counter.ErrStore) || allLocal(l))
+		}
 		cancel()
+		s.ready.Store(ready)
+		s.serving()
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -183,10 +251,17 @@ func (s *service) look(ctx context.Context) {
 	}
 }
 
-// allLocal reports whether all rules decide without the store.
-func (s *service) allLocal() bool {
-	for _, event := range s.limiter.Events() {
-		for _, rule := range s.limiter.Rules(event) {
+// serving has the health of gRPC follow /readyz.
+func (s *service) serving() {
+	if s.envoy != nil {
+		s.envoy.Serving(s.ready.Load() && !s.draining.Load())
+	}
+}
+
+// allLocal reports whether all rules of l decide without the store.
+func allLocal(l *limiter.Limiter) bool {
+	for _, event := range l.Events() {
+		for _, rule := range l.Rules(event) {
 			if rule.OnFailure != limiter.FailLocal && !rule.Soft {
 				return false
 			}
@@ -197,5 +272,12 @@ func (s *service) allLocal() bool {
 
 // close carries the hits that were counted in this process to the store.
 func (s *service) close(ctx context.Context) error {
-	return errors.Join(s.limiter.Close(ctx), s.closeStore())
+	var errs []error
+	if s.envoy != nil {
+		errs = append(errs, s.envoy.Close(ctx))
+	}
+	if s.limiter != nil {
+		errs = append(errs, s.limiter.Close(ctx))
+	}
+	return errors.Join(append(errs, s.closeStore())...)
 }

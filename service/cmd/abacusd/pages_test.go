@@ -21,13 +21,13 @@ func TestPages(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	fence := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindSubmatch(readme)
-	cfg, err := config.Parse("README.md", fence[1])
+	cfg, err := config.Parse("README.md", fence[1], unchanged)
 	require.NoError(t, err)
 	require.Len(t, cfg.Callers, 5)
 	for _, verb := range config.Verbs {
 		require.Regexp(t, `[ ,]`+string(verb)+`[, ]`, strings.ReplaceAll(string(readme), "\n", " "))
 	}
-	_, err = config.Parse("f", []byte("x: y"))
+	_, err = config.Parse("f", []byte("x: y"), unchanged)
 	for _, key := range regexp.MustCompile(`"(\w+)"`).FindAllStringSubmatch(err.Error(), -1) {
 		require.Contains(t, string(readme), "`"+key[1]+"`")
 	}
@@ -44,7 +44,7 @@ func TestPages(t *testing.T) {
 	}
 	require.Len(t, objects, 3)
 	data := objects[0]["data"].(map[string]any)
-	cfg, err = config.Parse("abacusd.yaml", []byte(data["abacusd.yaml"].(string)))
+	cfg, err = config.Parse("abacusd.yaml", []byte(data["abacusd.yaml"].(string)), unchanged)
 	require.NoError(t, err)
 	require.InDelta(t, 1/float64(objects[1]["spec"].(map[string]any)["replicas"].(int)), cfg.Share, 0)
 	set, err := rules.Parse("rules.yaml", []byte(data["rules.yaml"].(string)))
@@ -52,7 +52,7 @@ func TestPages(t *testing.T) {
 	cfg.Callers = nil // their tokens are in no file here
 	s, err := open(cfg, set)
 	require.NoError(t, err)
-	require.True(t, s.allLocal())
+	require.True(t, allLocal(s.limiter))
 	require.NoError(t, s.close(t.Context()))
 
 	unit, err := os.ReadFile("../../deploy/abacusd.service")
@@ -64,3 +64,5 @@ func TestPages(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+func unchanged(*config.Config) error { return nil }

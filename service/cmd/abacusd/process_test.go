@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func command(args ...string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0], args...)
+func command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env = append(os.Environ(), "IS_ABACUSD=1")
 	return cmd
 }
@@ -43,7 +43,9 @@ func command(args ...string) *exec.Cmd {
 func runs(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	cmd := command(args...)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := command(ctx, args...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	var exit *exec.ExitError
 	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
@@ -58,6 +60,7 @@ type daemon struct {
 	cmd   *exec.Cmd
 	http  string // host:port, or the path of a socket
 	admin string
+	grpc  string
 	ended chan struct{}
 
 	mu  sync.Mutex
@@ -76,12 +79,12 @@ func (d *daemon) said() string {
 	return d.log.String()
 }
 
-var listening = regexp.MustCompile(`abacusd: listening for=(http|admin) at=(\S+)`)
+var listening = regexp.MustCompile(`abacusd: listening for=(http|grpc|admin) at=(\S+)`)
 
 // serve starts "abacusd serve" in the background. It ends with the test.
 func serve(t *testing.T, args ...string) *daemon {
 	t.Helper()
-	d := &daemon{t: t, cmd: command(append([]string{"serve"}, args...)...), ended: make(chan struct{})}
+	d := &daemon{t: t, cmd: command(context.Background(), append([]string{"serve"}, args...)...), ended: make(chan struct{})}
 	d.cmd.Stdout, d.cmd.Stderr = d, d
 	require.NoError(t, servertest.Start(d.cmd))
 	go func() {
@@ -97,11 +100,7 @@ func serve(t *testing.T, args ...string) *daemon {
 	})
 	d.eventually("a listener for http", func() bool {
 		for _, m := range listening.FindAllStringSubmatch(d.said(), -1) {
-			if m[1] == "http" {
-				d.http = m[2]
-			} else {
-				d.admin = m[2]
-			}
+			*map[string]*string{"http": &d.http, "grpc": &d.grpc, "admin": &d.admin}[m[1]] = m[2]
 		}
 		return d.http != ""
 	})

@@ -27,9 +27,8 @@ import (
 
 // serveCmd is "abacusd serve".
 type serveCmd struct {
-	File  string `arg:"" optional:"" help:"Configuration file."`
-	Store string `env:"ABACUS_STORE" help:"Store instead of that of the file, such as redis://127.0.0.1:6379/0; $$ABACUS_STORE holds it out of sight of other users."`
-	HTTP  string `name:"http" help:"Address instead of listen.http of the file."`
+	File string `arg:"" optional:"" help:"Configuration file."`
+	options
 }
 
 // closing bounds the time for the answers under way, and for hits that are carried to
@@ -42,71 +41,67 @@ const example = `This is the example, in memory: 5 sign-ups a minute for an addr
   go run ./cmd/abacusd serve cmd/abacusd/example/abacusd.yaml         # a file to change
 `
 
-func (c *serveCmd) Run(e env) error {
-	s, err := load(c.File, c.Store, c.HTTP)
+func (c *serveCmd) Run(ctx context.Context) error {
+	s, err := load(c.File, c.options)
 	if err != nil {
 		return err
 	}
-	watch := func() {}
-	if c.File != "" {
+	if c.File != "" && s.set != nil {
 		watcher, err := rules.Watch(s.set, rules.WatchConfig{Apply: s.apply, Read: s.limiter.RulesRead, Every: s.cfg.Reload})
 		if err != nil {
 			return err
 		}
-		watch = watcher.Close
+		defer watcher.Close()
 	}
-	err = s.serve(e.ctx, func(http string) {
-		if c.File == "" {
-			fmt.Fprintf(e.stdout, example, http)
+	err = s.serve(ctx, func(http string) {
+		if c.File == "" && s.set != nil {
+			fmt.Printf(example, http)
 		}
 	})
-	watch()
-	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	limited, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
-	return errors.Join(err, s.close(ctx))
+	return errors.Join(err, s.close(limited))
+}
+
+// server is a *http.Server, or gRPC's in the same form.
+type server interface {
+	Serve(net.Listener) error
+	Shutdown(context.Context) error // waits for the answers under way
 }
 
 // serve serves until the context ends, and drains then. It calls listening with the
 // address of the HTTP listener.
 func (s *service) serve(ctx context.Context, listening func(http string)) error {
-	handler, err := door.New(door.Config{
-		Limiter: s.limiter, Doors: s.cfg.Doors, Callers: s.callers, Receipts: s.receipts,
-		Observe: func(verb config.Verb, caller string, status int) {
-			s.requests.WithLabelValues(string(verb), caller, strconv.Itoa(status)).Inc()
-		},
-	})
+	public, err := s.public()
 	if err != nil {
 		return err
 	}
-	looking, stop := context.WithCancel(ctx)
-	defer stop()
-	failed := make(chan error, 2)
-	var servers []*http.Server
-	defer func() {
-		for _, server := range servers {
-			_ = server.Close() // the listeners and connections that a Shutdown has left
-		}
-	}()
+	failed := make(chan error, 3)
+	var servers []server
 	for _, l := range []struct {
 		name    string
 		address config.Address
-		handler http.Handler
-	}{{"admin", s.cfg.Listen.Admin, s.admin()}, {"http", s.cfg.Listen.HTTP, handler}} {
+		server  server
+	}{{"admin", s.cfg.Listen.Admin, newServer(s.lived(s.admin()))}, {"grpc", s.cfg.Listen.GRPC, s.newGRPC()}, {"http", s.cfg.Listen.HTTP, newServer(s.lived(public))}} {
 		if l.address.Network == "" {
 			continue
 		}
-		listener, err := s.listen(l.address)
+		listener, err := listen(l.address)
 		if err != nil {
 			return fmt.Errorf("listen.%s: %w", l.name, err)
 		}
-		server := newServer(s.lived(l.handler))
-		servers = append(servers, server)
-		go func() { failed <- server.Serve(listener) }()
+		if s.tls != nil && l.address.Network == "tcp" && l.name != "grpc" { // which has a handshake of its own
+			listener = tls.NewListener(listener, s.tls.config())
+		}
+		servers = append(servers, l.server)
+		go func() { failed <- l.server.Serve(listener) }()
 		slog.Info("abacusd: listening", "for", l.name, "at", listener.Addr().String())
 		if l.name == "http" {
 			listening(listener.Addr().String())
 		}
 	}
+	looking, stop := context.WithCancel(ctx)
+	defer stop()
 	go s.look(looking)
 	select {
 	case err := <-failed:
@@ -116,10 +111,30 @@ func (s *service) serve(ctx context.Context, listening func(http string)) error 
 	return s.drain(servers)
 }
 
+// public is the handler of the HTTP listener.
+func (s *service) public() (http.Handler, error) {
+	mux := http.NewServeMux()
+	if s.envoy != nil {
+		mux.Handle("/json", s.overHTTP(s.envoy))
+	}
+	if s.set == nil {
+		return mux, nil
+	}
+	doors, err := door.New(door.Config{
+		Limiter: s.limiter, Doors: s.cfg.Doors, Callers: s.callers, Receipts: s.receipts,
+		Observe: func(verb config.Verb, caller string, status int) {
+			s.requests.WithLabelValues(string(verb), caller, strconv.Itoa(status)).Inc()
+		},
+	})
+	mux.Handle("/", doors)
+	return mux, err
+}
+
 // drain is not ready for as long as proxies need to see it, while all is answered, and
 // then ends the listeners and waits for the answers under way.
-func (s *service) drain(servers []*http.Server) error {
+func (s *service) drain(servers []server) error {
 	s.draining.Store(true)
+	s.serving()
 	slog.Info("abacusd: draining", "for", s.cfg.Drain)
 	time.Sleep(s.cfg.Drain)
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
@@ -133,7 +148,7 @@ func (s *service) drain(servers []*http.Server) error {
 
 // newServer returns a server that no client can hold for long, and that keeps idle
 // connections for longer than proxies do.
-func newServer(h http.Handler) *http.Server {
+func newServer(h http.Handler) server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: log.New(withoutHandshakes{}, "", 0),
@@ -151,7 +166,7 @@ func (withoutHandshakes) Write(line []byte) (int, error) {
 }
 
 // listen opens a listener. The socket of a process that has died is removed.
-func (s *service) listen(a config.Address) (net.Listener, error) {
+func listen(a config.Address) (net.Listener, error) {
 	if a.Network == "unix" {
 		if conn, err := net.Dial("unix", a.Address); err == nil {
 			_ = conn.Close() // a process answers there: Listen says so
@@ -162,16 +177,10 @@ func (s *service) listen(a config.Address) (net.Listener, error) {
 		}
 	}
 	listener, err := net.Listen(a.Network, a.Address)
-	if err != nil {
-		return nil, err
+	if err == nil && a.Network == "unix" {
+		err = os.Chmod(a.Address, 0o660)
 	}
-	if a.Network == "unix" {
-		return listener, os.Chmod(a.Address, 0o660)
-	}
-	if s.tls != nil {
-		return tls.NewListener(listener, s.tls.config()), nil
-	}
-	return listener, nil
+	return listener, err
 }
 
 // lived adds /livez and /readyz. While the service drains, each answer ends its

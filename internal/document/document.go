@@ -1,9 +1,10 @@
-package rules
+// Package document reads files of YAML, and finds the line of a fault.
+package document
 
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"io"
 	"regexp"
 	"slices"
@@ -14,42 +15,36 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parse returns the only document of data, nil after an error.
-func (d *decoder) parse(data []byte) *yaml.Node {
-	at := func(offset int) int { return 1 + bytes.Count(data[:offset], []byte("\n")) }
+// Parse returns the root of the only document of data, which is YAML or JSON in UTF-8 of
+// at most largest bytes. An error has a line, counted from 1. want names the content of
+// the document in errors: "rules under the key events".
+func Parse(data []byte, largest int, want string) (root *yaml.Node, line int, err error) {
 	switch bad := invalid(data); {
-	case len(data) > MaxSize:
-		d.fail(1, "", "the file has more than %d bytes, want at most as many", MaxSize)
-		return nil
+	case len(data) > largest:
+		return nil, 1, fmt.Errorf("the file has more than %d bytes, want at most as many", largest)
 	case len(bytes.TrimSpace(data)) == 0:
-		d.fail(1, "", "the file is empty, want rules under the key events")
-		return nil
+		return nil, 1, fmt.Errorf("the file is empty, want %s", want)
 	case bad >= 0:
-		d.fail(at(bad), "", "a byte that is not UTF-8, want a file in UTF-8")
-		return nil
+		return nil, 1 + bytes.Count(data[:bad], []byte("\n")), fmt.Errorf("a byte that is not UTF-8, want a file in UTF-8")
 	}
 	if json.Valid(data) {
 		data = escapes.ReplaceAllFunc(data, unescape)
 	}
 	in := yaml.NewDecoder(bytes.NewReader(data))
-	var document, second yaml.Node
-	err := in.Decode(&document)
-	if err == io.EOF {
-		d.fail(1, "", "the file has comments only, want rules under the key events")
-		return nil
+	var first, second yaml.Node
+	if err = in.Decode(&first); err == io.EOF {
+		return nil, 1, fmt.Errorf("the file has comments only, want %s", want)
 	}
 	if err == nil {
 		if err = in.Decode(&second); err == nil {
-			d.fail(second.Line, "", "a second document begins here, want one document")
-			return nil
+			return nil, second.Line, fmt.Errorf("a second document begins here, want one document")
 		}
 	}
 	if err != io.EOF {
-		line, problem := d.explain(data, err)
-		d.fail(line, "", "%s", problem)
-		return nil
+		line, problem := explain(data, err)
+		return nil, line, fmt.Errorf("%s", problem)
 	}
-	return document.Content[0]
+	return first.Content[0], 0, nil
 }
 
 // escapes are the escapes in text of JSON; a pair of UTF-16 is a single one.
@@ -86,7 +81,7 @@ var (
 // tells the line where the surrounding mapping begins, the line before, or none; so
 // the line is looked for where the parser stops reading: behind the last lines
 // nearby that are a document by themselves.
-func (d *decoder) explain(data []byte, err error) (int, string) {
+func explain(data []byte, err error) (int, string) {
 	told, problem := 0, err.Error()
 	if m := located.FindStringSubmatch(problem); m != nil {
 		told, _ = strconv.Atoi(m[1])
@@ -119,7 +114,7 @@ const lookahead = 3
 func documents(r io.Reader) error {
 	for in := yaml.NewDecoder(r); ; {
 		var n yaml.Node
-		if err := in.Decode(&n); errors.Is(err, io.EOF) {
+		if err := in.Decode(&n); err == io.EOF {
 			return nil
 		} else if err != nil {
 			return err

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/service/callers"
+	"github.com/abacus-go/abacus/service/config"
+	"github.com/abacus-go/abacus/service/envoy"
+)
+
+// grantsKey is the key of the Grants of a caller in a context.
+type grantsKey struct{}
+
+// openEnvoy makes the rate limit service of Envoy.
+func (s *service) openEnvoy(c *counter.Counter) error {
+	limits, observed, err := s.limits(c, "envoy")
+	if err != nil {
+		return err
+	}
+	s.envoy, err = envoy.New(envoy.Config{
+		Counter: c, Rules: s.cfg.Envoy.Rules, Settings: s.cfg.Envoy.Settings, Limiter: limits,
+		OnFailure: s.cfg.Envoy.OnFailure, Every: s.cfg.Reload, Reflection: s.cfg.Envoy.Reflection,
+		MayOverride: func(ctx context.Context) bool {
+			grants, _ := ctx.Value(grantsKey{}).(callers.Grants)
+			return grants.May(config.Override, "") != ""
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if l := s.envoy.Limiter(); l != nil {
+		observed(l)
+	}
+	s.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "abacusd_envoy_rules_refused_total", Help: "Reads of envoy.rules that found rules with a fault.",
+	}, func() float64 {
+		_, refused := s.envoy.Loads()
+		return float64(refused)
+	}))
+	return nil
+}
+
+// overHTTP lets callers through who may use the rate limit service.
+func (s *service) overHTTP(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		grants := s.callers.Of(callers.PeerOf(r))
+		if grants.May(config.RLS, "") == "" {
+			http.Error(w, "the client is no caller that may use rls", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), grantsKey{}, grants)))
+	})
+}
+
+// admitted returns the context of a call that may be answered. The health is for all.
+func (s *service) admitted(ctx context.Context, method string) (context.Context, error) {
+	if strings.HasPrefix(method, "/grpc.health.v1.Health/") {
+		return ctx, nil
+	}
+	p, known := peer.FromContext(ctx)
+	if !known {
+		return nil, status.Error(codes.Unauthenticated, "the connection has no address")
+	}
+	var state *tls.ConnectionState
+	if info, is := p.AuthInfo.(credentials.TLSInfo); is {
+		state = &info.State
+	}
+	grants := s.callers.Of(callers.NewPeer(p.Addr.String(), metadata.ValueFromIncomingContext(ctx, "authorization"), state))
+	switch {
+	case grants.May(config.RLS, "") != "":
+		return context.WithValue(ctx, grantsKey{}, grants), nil
+	case len(grants) == 0:
+		return nil, status.Error(codes.Unauthenticated, "no caller of the configuration has the address, the token and the certificate of this call")
+	}
+	return nil, status.Error(codes.PermissionDenied, "the caller may not use rls")
+}
+
+// grpcServer is a grpc.Server in the form of a http.Server.
+type grpcServer struct{ *grpc.Server }
+
+// newGRPC returns the server of the rate limit service, nil without one.
+func (s *service) newGRPC() server {
+	if s.envoy == nil {
+		return nil
+	}
+	options := []grpc.ServerOption{
+		grpc.MaxHeaderListSize(64 << 10), grpc.ConnectionTimeout(10 * time.Second),
+		// Streams are those of reflection, which describes a public protocol, and of health.
+		grpc.UnaryInterceptor(func(ctx context.Context, in any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			ctx, err := s.admitted(ctx, info.FullMethod)
+			if err != nil {
+				return nil, err
+			}
+			return next(ctx, in)
+		}),
+	}
+	if s.tls != nil && s.cfg.Listen.GRPC.Network == "tcp" {
+		options = append(options, grpc.Creds(credentials.NewTLS(s.tls.config())))
+	}
+	g := grpcServer{grpc.NewServer(options...)}
+	s.envoy.Register(g.Server)
+	return g
+}
+
+// Shutdown ends the calls that ctx does not leave time for.
+func (g grpcServer) Shutdown(ctx context.Context) error {
+	defer context.AfterFunc(ctx, g.Stop)()
+	g.GracefulStop()
+	return ctx.Err()
+}
