@@ -44,7 +44,9 @@ func TestFeatures(t *testing.T) {
 	} {
 		f, err := p.feature(row.given)
 		if err != nil {
-			require.ErrorAs(t, err, new(cli.UsageError))
+			var exit cli.ExitError
+			require.ErrorAs(t, err, &exit)
+			require.Equal(t, cli.ExitUsage, exit.Status)
 			require.EqualError(t, err, row.want)
 			continue
 		}

@@ -66,7 +66,7 @@ Without --rules a feature is any text, as a program without a limiter gives it t
 // errMemory is of a store that no other process can look into.
 var errMemory = cli.Usagef("--store memory: such a store belongs to its process and has nothing here, want a Redis or a memcached")
 
-// found returns a cli.NothingError with the names of features that count nothing, if
+// found returns an error with the names of features that count nothing, if
 // there are any.
 func found(names []string) error {
 	if len(names) == 0 {
@@ -170,7 +170,7 @@ func (p *program) feature(given string) (feature.Feature, error) {
 	return f, nil
 }
 
-// notStore makes an error a UsageError, unless the store has failed.
+// notStore makes an error a mistake in the call, unless the store has failed.
 func notStore(err error) error {
 	if err == nil || errors.Is(err, counter.ErrStore) {
 		return err

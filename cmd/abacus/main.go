@@ -37,15 +37,8 @@ func main() {
 		Description: description,
 		Commands:    &commands{},
 		Reports:     reports,
-		Elsewhere:   elsewhere,
+		Elsewhere: map[string]string{
+			"tour": "demo tour", "serve": "demo serve", "replay": "demo replay", "compare": "demo compare", "cover": "demo cover",
+		},
 	}.Main()
-}
-
-// elsewhere names the commands of demo.
-func elsewhere(args []string) string {
-	switch args[0] {
-	case "tour", "serve", "replay", "compare", "cover":
-		return "demo " + args[0]
-	}
-	return ""
 }

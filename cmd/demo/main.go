@@ -12,8 +12,6 @@ package main
 import (
 	"embed"
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/serve"
 	"github.com/abacus-go/abacus/cmd/internal/cli"
@@ -41,24 +39,10 @@ func main() {
 		Description: description,
 		Commands:    &commands{},
 		Reports:     reports,
-		Elsewhere:   elsewhere,
+		Elsewhere: map[string]string{
+			"check": "abacus check", "inspect": "abacus inspect", "forget": "abacus forget", "erase": "abacus erase", "rules": "abacus rules", "watch": "abacus watch",
+		},
 	}.Main()
-}
-
-// elsewhere names the commands of abacus.
-func elsewhere(args []string) string {
-	switch args[0] {
-	case "check", "inspect", "forget", "erase", "rules", "watch":
-		return "abacus " + args[0]
-	case "serve":
-		if slices.ContainsFunc(args, func(arg string) bool {
-			flag, _, _ := strings.Cut(arg, "=")
-			return slices.Contains([]string{"--store", "--rules", "--status"}, flag)
-		}) {
-			return "abacus watch"
-		}
-	}
-	return ""
 }
 
 type serveCmd struct {

@@ -42,9 +42,8 @@ type Program struct {
 	Commands    any   // a struct as kong reads it
 	Reports     fs.FS // of the templates reports/NAME.txt
 
-	// Elsewhere returns the command of the other program that the arguments mean, or
-	// nothing. There is one argument at least.
-	Elsewhere func(args []string) string
+	// Elsewhere names the command of the other program that is meant by a command.
+	Elsewhere map[string]string
 }
 
 // Env is the environment of a command.
@@ -68,20 +67,22 @@ func (e *Env) Cause(err error) error {
 	return err
 }
 
-// UsageError is a mistake on the command line.
-type UsageError struct{ error }
+// ExitError is an error with an exit status of its own.
+type ExitError struct {
+	error
+	Status int
+}
 
-// Usage makes err a UsageError.
-func Usage(err error) error { return UsageError{err} }
+// Usage makes err a mistake on the command line.
+func Usage(err error) error { return ExitError{err, ExitUsage} }
 
-// Usagef is a UsageError with a text.
-func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+// Usagef is a mistake on the command line.
+func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }
 
-// NothingError is of features that count nothing.
-type NothingError struct{ error }
-
-// Nothingf is a NothingError with a text.
-func Nothingf(format string, args ...any) error { return NothingError{fmt.Errorf(format, args...)} }
+// Nothingf is of features that count nothing.
+func Nothingf(format string, args ...any) error {
+	return ExitError{fmt.Errorf(format, args...), ExitNothing}
+}
 
 // Main runs the program as a process.
 func (p Program) Main() {
@@ -99,7 +100,7 @@ func (p Program) Main() {
 
 func (p Program) run(args []string, e *Env) error {
 	if len(args) > 0 {
-		if other := p.Elsewhere(args); other != "" {
+		if other := p.Elsewhere[args[0]]; other != "" {
 			return Usagef("%s is a command of another program: %s", args[0], other)
 		}
 	}
@@ -121,13 +122,12 @@ var secret = regexp.MustCompile(`[^\s"]*:[^\s"]*@[^\s"]*`)
 
 // status is the exit status after an error, or after none.
 func status(err error) int {
+	var own ExitError
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, new(UsageError)):
-		return ExitUsage
-	case errors.As(err, new(NothingError)):
-		return ExitNothing
+	case errors.As(err, &own):
+		return own.Status
 	case err == ErrInterrupted:
 		return ExitInterrupted
 	}

@@ -36,7 +36,7 @@ func (s *Span) Decode(ctx *kong.DecodeContext) error {
 }
 
 // Check wants a Span above zero and, unless most is zero, at most most. The error
-// names the flag and is a UsageError.
+// names the flag and is a mistake in the call.
 func (s Span) Check(flag string, most time.Duration) error {
 	if s > 0 && (most == 0 || time.Duration(s) <= most) {
 		return nil

@@ -23,7 +23,7 @@ func (s *Store) UnmarshalText(text []byte) (err error) {
 // Open opens stores; a variable for the sake of a test.
 var Open = stores.Open
 
-// Open opens the store, without connecting. An error is a UsageError.
+// Open opens the store, without connecting. An error is a mistake in the call.
 func (s Store) Open(timeout Span) (*stores.Opened, error) {
 	return s.opened(Open(s.Name, time.Duration(timeout)))
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
@@ -34,13 +33,12 @@ var update = flag.Bool("update", false, "write what the commands print into the 
 type Command = func(ts *testscript.TestScript, neg bool, args []string)
 
 // Scripts runs the scripts of testdata/script, and fails if there are less than least.
-// The commands of a script are more, and server, holds and width.
+// The commands of a script are more, and server and holds.
 func Scripts(t *testing.T, least int, more map[string]Command) {
 	scripts, err := os.ReadDir("testdata/script")
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(scripts), least)
 	commands := map[string]Command{
-		"width":  width,
 		"server": func(ts *testscript.TestScript, neg bool, args []string) { server(t, ts, neg, args) },
 		"holds":  holds,
 	}
@@ -108,19 +106,6 @@ func Stored(store string) (n int64, err error) {
 		n += more
 	}
 	return n, nil
-}
-
-// width checks that no line of the last command's output is wider than a
-// terminal.
-func width(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 0 {
-		ts.Fatalf("usage: width")
-	}
-	for line := range strings.SplitSeq(ts.ReadFile("stdout"), "\n") {
-		if len([]rune(line)) > cli.Columns || strings.TrimRight(line, " ") != line {
-			ts.Fatalf("not a line of at most %d columns: %q", cli.Columns, line)
-		}
-	}
 }
 
 // Process is a program of testscript.Main as a process of its own: a script cannot show the

@@ -127,20 +127,24 @@ func (g *generator) bursts(limit counter.Limit) {
 // late in a second, repeated half a second too early.
 func (g *generator) attackers(limit counter.Limit) {
 	size, early := min(limit.Max, genAtOnce), min(time.Second/2, limit.Per/4)
+	name := func(kind string, i int) string { return fmt.Sprintf("%s-%s:%d", kind, limit, i) }
 	for i := range 2 {
-		name := func(kind string) string { return fmt.Sprintf("%s-%s:%d", kind, limit, i) }
 		at, step := g.upTo(g.span/2), limit.Per/time.Duration(5*limit.Max)
 		for range genAttack {
-			g.hit(at, name("flood"))
+			g.hit(at, name("flood", i))
 			at += step/2 + g.upTo(step)
 		}
-		at = g.upTo(g.span / 4)
+	}
+	for i := range 2 {
+		at := g.upTo(g.span / 4)
 		for range genAttack / size {
-			g.at(at, size, name("pulse"))
+			g.at(at, size, name("pulse", i))
 			at += limit.Per/2 + g.upTo(limit.Per/2)
 		}
-		at = g.upTo(g.span-limit.Per).Truncate(time.Second) + time.Second - early/4
-		g.at(at, size, name("early"))
-		g.at(at+limit.Per-early, size, name("early"))
+	}
+	for i := range 2 {
+		at := g.upTo(g.span-limit.Per).Truncate(time.Second) + time.Second - early/4
+		g.at(at, size, name("early", i))
+		g.at(at+limit.Per-early, size, name("early", i))
 	}
 }
