@@ -69,11 +69,16 @@ func looserOverride(old, o limiter.Override) string {
 // looser names a limit of old that no limit of limits implies.
 func looser(old, limits counter.Limits) string {
 	for _, a := range old {
-		if !slices.ContainsFunc(limits, func(b counter.Limit) bool { return b.Max <= a.Max && b.Per >= a.Per }) {
+		if !slices.ContainsFunc(limits, func(b counter.Limit) bool { return b.Max <= a.Max && within(a, b) }) {
 			return fmt.Sprintf("%s held until now, and %s admits more", a, limits)
 		}
 	}
 	return ""
+}
+
+// within reports whether each window of a is in a window of b.
+func within(a, b counter.Limit) bool {
+	return a.Period == b.Period && a.Per <= b.Per || b.Period.IsZero() && a.Window() <= b.Per
 }
 
 // historyOf returns the hits of key on c, oldest first, in buckets of the finest tier

@@ -77,6 +77,11 @@ func TestLooser(t *testing.T) {
 		{"100/h", "101/h", true},
 		{"100/h,200/d", "100/h", true},
 		{"100/h", "10/m", true},
+		{"100 per day in UTC", "90 per day in UTC", false},
+		{"100 per day in UTC", "100/d", false},
+		{"100 per day in Europe/Berlin", "100/d", true}, // which has 25 hours once a year
+		{"100/d", "100 per day in UTC", true},
+		{"100 per day in UTC", "100 per day in Europe/Berlin", true},
 	} {
 		a, b := limiter.Rule{Limits: counter.MustLimits(row.old)}, limiter.Rule{Limits: counter.MustLimits(row.rule)}
 		require.Equal(t, row.looser, looserRule(a, b) != "", "%v", row)

@@ -151,11 +151,11 @@ func (c *inspectCmd) look(ctx context.Context, count *counter.Counter, key count
 	l, at := count.Config().Ladder, time.Time(c.At)
 	f := &inspected{Event: key.Event, Feature: key.Feature, Ladder: l.String(), At: at.UTC(), Tiers: make([]tierSeen, l.Len())}
 	for _, w := range windows(l, limits) {
-		hits, err := count.Count(ctx, key, w.Per)
+		hits, err := hitsOf(ctx, count, key, w)
 		if err != nil {
 			return nil, err
 		}
-		found := windowSeen{Length: dur.Format(w.Per), Low: hits.Low, High: hits.High}
+		found := windowSeen{Length: cmp.Or(w.Period.String(), dur.Format(w.Per)), Low: hits.Low, High: hits.High}
 		if w.Max > 0 {
 			found.Limit, found.Room = w.String(), max(0, w.Max-hits.High)
 		}
@@ -194,8 +194,20 @@ func windows(l tiers.Ladder, limits counter.Limits) []counter.Limit {
 		}
 		all = append(all, counter.Limit{Per: per})
 	}
-	slices.SortStableFunc(all, func(a, b counter.Limit) int { return cmp.Compare(a.Per, b.Per) })
+	slices.SortStableFunc(all, func(a, b counter.Limit) int { return cmp.Compare(a.Window(), b.Window()) })
 	return all
+}
+
+// hitsOf returns the hits of key in the window of a limit. No bucket of a period counts in
+// part.
+func hitsOf(ctx context.Context, c *counter.Counter, key counter.Key, limit counter.Limit) (counter.Count, error) {
+	if limit.Period.IsZero() {
+		return c.Count(ctx, key, limit.Per)
+	}
+	limit.Max = counter.MaxCount
+	v, err := c.Peek(ctx, key, 0, counter.Limits{limit})
+	n := counter.MaxCount - v.Remaining
+	return counter.Count{Low: n, High: n}, err
 }
 
 // span is the time in [from, to).

@@ -17,15 +17,15 @@ import (
 )
 
 type compareCmd struct {
-	File    string     `arg:"" optional:"" help:"The log, - for standard input. What is compressed by gzip is read as it is. Without it, traffic is generated." placeholder:"FILE"`
-	Limits  cli.Limits `help:"The limits on every key: 10/m, 5/90s, 1000/7d. Several, with commas, are compared one after the other. Default: ${default}." default:"100/d" placeholder:"LIMITS"`
-	Store   cli.Store  `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
-	HTML    string     `name:"html" help:"Write a page with charts to this file; it is overwritten." placeholder:"OUT.html"`
-	JSON    bool       `help:"Print one JSON object."`
-	Seed    *uint64    `help:"Of generated traffic: another seed is another log, the same one the same. Default: 1." placeholder:"NUMBER"`
-	Skew    cli.Span   `help:"How far the stamps of the log may run back, for abacus." default:"0s" placeholder:"DURATION"`
-	Timeout cli.Span   `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
-	Log     logFlags   `embed:""`
+	File    string      `arg:"" optional:"" help:"The log, - for standard input. What is compressed by gzip is read as it is. Without it, traffic is generated." placeholder:"FILE"`
+	Limits  cli.Sliding `help:"The limits on every key: 10/m, 5/90s, 1000/7d. Several, with commas, are compared one after the other. Default: ${default}." default:"100/d" placeholder:"LIMITS"`
+	Store   cli.Store   `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
+	HTML    string      `name:"html" help:"Write a page with charts to this file; it is overwritten." placeholder:"OUT.html"`
+	JSON    bool        `help:"Print one JSON object."`
+	Seed    *uint64     `help:"Of generated traffic: another seed is another log, the same one the same. Default: 1." placeholder:"NUMBER"`
+	Skew    cli.Span    `help:"How far the stamps of the log may run back, for abacus." default:"0s" placeholder:"DURATION"`
+	Timeout cli.Span    `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
+	Log     logFlags    `embed:""`
 }
 
 // Help is the part of --help that follows the summary.

@@ -18,15 +18,15 @@ import (
 )
 
 type replayCmd struct {
-	File      string     `arg:"" help:"The log, - for standard input. What is compressed by gzip is read as it is." placeholder:"FILE"`
-	Limits    cli.Limits `help:"The limits on every key: 10/m, 5/90s, 1000/7d; several with commas. Default: ${default}." default:"10/h,100/d" placeholder:"LIMITS"`
-	Rules     string     `help:"Decide by this file of rules instead, in memory: a feature is kind:value, or a value where the event has rules by one kind." placeholder:"RULES"`
-	Ladder    cli.Ladder `help:"The tiers, finest first, as width:keep. Default: those that fit the limits, exact to a second for limits of a minute and more." placeholder:"TIERS"`
-	Grid      cli.Span   `help:"Leave out the tiers that are finer than this: less to store, denied up to that much longer." default:"0s" placeholder:"DURATION"`
-	Skew      cli.Span   `help:"How far the stamps of the log may run back, as those of several clocks do." default:"0s" placeholder:"DURATION"`
-	Store     cli.Store  `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
-	Clean     bool       `help:"Remove from the store at the end what the replay has stored there."`
-	Timeout   cli.Span   `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
+	File      string      `arg:"" help:"The log, - for standard input. What is compressed by gzip is read as it is." placeholder:"FILE"`
+	Limits    cli.Sliding `help:"The limits on every key: 10/m, 5/90s, 1000/7d; several with commas. Default: ${default}." default:"10/h,100/d" placeholder:"LIMITS"`
+	Rules     string      `help:"Decide by this file of rules instead, in memory: a feature is kind:value, or a value where the event has rules by one kind." placeholder:"RULES"`
+	Ladder    cli.Ladder  `help:"The tiers, finest first, as width:keep. Default: those that fit the limits, exact to a second for limits of a minute and more." placeholder:"TIERS"`
+	Grid      cli.Span    `help:"Leave out the tiers that are finer than this: less to store, denied up to that much longer." default:"0s" placeholder:"DURATION"`
+	Skew      cli.Span    `help:"How far the stamps of the log may run back, as those of several clocks do." default:"0s" placeholder:"DURATION"`
+	Store     cli.Store   `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
+	Clean     bool        `help:"Remove from the store at the end what the replay has stored there."`
+	Timeout   cli.Span    `help:"How long a call of the store may take. Default: ${default}." default:"5s" placeholder:"DURATION"`
 	logFlags  `embed:""`
 	Decisions string `help:"Write time_us,event,feature,allowed to this file, a line per event; it is overwritten." placeholder:"OUT.csv"`
 	JSON      bool   `help:"Print the report as one JSON object."`

@@ -52,13 +52,22 @@ func (s Span) Check(flag string, most time.Duration) error {
 type Limits counter.Limits
 
 func (l *Limits) UnmarshalText(text []byte) error {
+	parsed, err := counter.ParseLimits(string(text)) // which takes no empty text
+	*l = Limits(parsed)
+	return err
+}
+
+// Sliding is a flag of limits with windows that slide.
+type Sliding counter.Limits
+
+func (l *Sliding) UnmarshalText(text []byte) error {
 	parsed, err := counter.ParseLimits(string(text))
 	for _, limit := range parsed {
 		if !limit.Period.IsZero() {
-			return fmt.Errorf("limit %s: want limits that slide, such as 100/d: a limit by the calendar is for a Counter", limit)
+			return fmt.Errorf("limit %s: want limits that slide, such as 100/d: the command goes by the length of a window", limit)
 		}
 	}
-	*l = Limits(parsed)
+	*l = Sliding(parsed)
 	return err
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // Key is what a store has of a key, or the fault of the question.
@@ -76,7 +77,7 @@ func Keys(ctx context.Context, lim *limiter.Limiter, event, window string, featu
 		if err != nil {
 			return nil, err
 		}
-		if k.Rods, err = rods.Look(ctx, count, u.Key, k.choose(limits, window)); err != nil {
+		if k.Rods, err = rods.Look(ctx, count, u.Key, k.choose(limits, window, count.Config())); err != nil {
 			return nil, err
 		}
 		all = append(all, k)
@@ -84,15 +85,21 @@ func Keys(ctx context.Context, lim *limiter.Limiter, event, window string, featu
 	return all, nil
 }
 
-// choose chooses the window of the rods.
-func (k *Key) choose(limits counter.Limits, window string) (chosen time.Duration) {
-	for _, l := range slices.SortedFunc(slices.Values(limits), func(a, b counter.Limit) int { return cmp.Compare(b.Per, a.Per) }) {
-		name := dur.Format(l.Per)
+// choose chooses the window of the rods: of a limit by the calendar the period so far, of
+// which rods.Look shows Skew more.
+func (k *Key) choose(limits counter.Limits, window string, cfg counter.Config) (chosen time.Duration) {
+	for _, l := range slices.SortedFunc(slices.Values(limits), func(a, b counter.Limit) int { return cmp.Compare(b.Window(), a.Window()) }) {
+		name, length := cmp.Or(l.Period.String(), dur.Format(l.Per)), l.Per
+		if !l.Period.IsZero() {
+			now := cfg.Now()
+			start, _ := l.Period.Span(now.UnixNano())
+			length = max(now.Sub(time.Unix(0, start))-cfg.Skew, tiers.MinWindow)
+		}
 		if !slices.Contains(k.Windows, name) {
 			k.Windows = append(k.Windows, name)
 		}
 		if chosen == 0 || name == window || window == "shortest" {
-			chosen, k.Window, k.Max = l.Per, name, l.Max
+			chosen, k.Window, k.Max = length, name, l.Max
 		}
 	}
 	return chosen

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -35,7 +36,7 @@ import (
 const rulesFile = `events:
   signup:
     ip: {limits: "2/m, 5/d", ban: 1h}
-    user: {limits: 3/h, on_failure: fail-local}
+    user: {limits: "3/h, 4 per day in UTC", on_failure: fail-local}
 `
 
 // watched is a store to watch, by a file of rules.
@@ -220,6 +221,13 @@ func TestWatchKey(t *testing.T) {
 	_, body := ask(t, server, "event", "signup", "kind", "user", "value", "<b>ada</b>")
 	require.Contains(t, body, `"feature":"user:\u003cb\u003eada\u003c/b\u003e"`)
 	require.Contains(t, body, `"used":1`)
+	require.Contains(t, body, `"windows":["day in UTC","1h"]`)
+	_, body = ask(t, server, "event", "signup", "kind", "user", "value", "<b>ada</b>", "window", "day in UTC")
+	require.Contains(t, body, `"window":"day in UTC"`)
+	require.Contains(t, body, `"max":4`)
+	var key Key
+	require.NoError(t, json.Unmarshal([]byte(body), &key))
+	require.Less(t, math.Mod(key.Rods.From, 86400e3), 1000., "the rods begin at midnight, and Skew")
 	for _, row := range []struct{ event, kind, value, want string }{
 		{"logon", "ip", "203.0.113.9", `event: got "logon", want one of signup`},
 		{"signup", "email", "ada@example.org", `kind: got "email", want a kind of a rule of signup`},

@@ -133,7 +133,7 @@ func limits(name string, before, after counter.Limits) (lines []Line) {
 	add := func(kind, format string, args ...any) {
 		lines = append(lines, Line{kind, name + fmt.Sprintf(format, args...)})
 	}
-	pairs(before, after, func(a, b counter.Limit) bool { return a.Per == b.Per }, func(a *counter.Limit, b counter.Limit) {
+	pairs(before, after, func(a, b counter.Limit) bool { return a.Per == b.Per && a.Period == b.Period }, func(a *counter.Limit, b counter.Limit) {
 		switch {
 		case a == nil:
 			add("added", "%s", b)
