@@ -42,31 +42,25 @@ func (c *forgetCmd) Run(e *cli.Env) error {
 		return err
 	}
 	defer store.Close()
-	gone := emptied{Done: "forgot"}
-	var features []feature.Feature
-	for _, given := range c.Features {
-		if store.lim == nil {
-			err = gone.count(e.Ctx, store.count, counter.Key{Event: c.Event, Feature: given})
-		} else {
-			var f feature.Feature
-			if f, err = c.Keys.Program.feature(given); err == nil {
-				features, err = append(features, f), gone.look(e.Ctx, store.lim, given, f, c.Event)
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
+	gone := emptied{Done: "forgot", Store: c.Keys.Store}
 	if store.lim != nil {
-		err = store.lim.Forget(e.Ctx, c.Event, features...)
+		features, err := gone.look(e.Ctx, store.lim, c.Keys.Program, c.Features, func(feature.Feature) []string { return []string{c.Event} })
+		if err == nil {
+			err = store.lim.Forget(e.Ctx, c.Event, features...)
+		}
+		return gone.print(e, err)
 	}
-	for i := 0; store.lim == nil && i < len(gone.All) && err == nil; i++ {
+	ladder := store.count.Config().Ladder
+	for _, given := range c.Features {
+		key := counter.Key{Event: c.Event, Feature: given}
+		hits, wrong := store.count.Count(e.Ctx, key, ladder.At(ladder.Len()-1).Keep)
+		err = cmp.Or(err, wrong)
+		gone.add(given, limiter.Usage{Key: key, Total: hits})
+	}
+	for i := 0; i < len(gone.All) && err == nil; i++ {
 		err = store.count.Forget(e.Ctx, gone.All[i].Key)
 	}
-	if err != nil {
-		return notStore(err)
-	}
-	return gone.print(e, c.Keys.Store)
+	return gone.print(e, err)
 }
 
 type eraseCmd struct {
@@ -96,26 +90,16 @@ func (c *eraseCmd) Run(e *cli.Env) error {
 		return err
 	}
 	defer store.Close()
-	gone := emptied{Done: "erased"}
-	features := make([]feature.Feature, len(c.Features))
-	for i, given := range c.Features {
-		if features[i], err = c.Keys.Program.feature(given); err != nil {
-			return err
-		}
-		var events []string
-		for _, event := range store.lim.Events() {
-			if slices.ContainsFunc(store.lim.Rules(event), func(r limiter.Rule) bool { return by(r, features[i].Kind()) }) {
-				events = append(events, event)
-			}
-		}
-		if err := gone.look(e.Ctx, store.lim, given, features[i], events...); err != nil {
-			return err
-		}
+	gone := emptied{Done: "erased", Store: c.Keys.Store}
+	features, err := gone.look(e.Ctx, store.lim, c.Keys.Program, c.Features, func(f feature.Feature) []string {
+		return slices.DeleteFunc(slices.Clone(store.lim.Events()), func(event string) bool {
+			return !slices.ContainsFunc(store.lim.Rules(event), func(r limiter.Rule) bool { return by(r, f.Kind()) })
+		})
+	})
+	if err == nil {
+		err = store.lim.Erase(e.Ctx, features...)
 	}
-	if err := store.lim.Erase(e.Ctx, features...); err != nil {
-		return notStore(err)
-	}
-	return gone.print(e, c.Keys.Store)
+	return gone.print(e, err)
 }
 
 // emptied is the keys that a command empties, with the counts before.
@@ -126,38 +110,39 @@ type emptied struct {
 	none  []string // features that counted nothing
 }
 
-// look notes the counts of a feature under the rules of events.
-func (g *emptied) look(ctx context.Context, lim *limiter.Limiter, given string, f feature.Feature, events ...string) error {
-	before := len(g.All)
-	for _, event := range events {
-		all, err := lim.Usage(ctx, event, f)
-		if err != nil {
-			return notStore(err)
+// look notes the counts of features under the rules of events.
+func (g *emptied) look(ctx context.Context, lim *limiter.Limiter, p program, given []string, events func(feature.Feature) []string) ([]feature.Feature, error) {
+	features := make([]feature.Feature, len(given))
+	for i, text := range given {
+		var err error
+		if features[i], err = p.feature(text); err != nil {
+			return nil, err
 		}
-		g.All = append(g.All, all...)
+		var all []limiter.Usage
+		for _, event := range events(features[i]) {
+			usages, err := lim.Usage(ctx, event, features[i])
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, usages...)
+		}
+		g.add(text, all...)
 	}
-	g.missed(given, before)
-	return nil
+	return features, nil
 }
 
-// count notes the counts of a key without a limiter.
-func (g *emptied) count(ctx context.Context, count *counter.Counter, key counter.Key) error {
-	ladder, before := count.Config().Ladder, len(g.All)
-	hits, err := count.Count(ctx, key, ladder.At(ladder.Len()-1).Keep)
-	g.All = append(g.All, limiter.Usage{Key: key, Total: hits})
-	g.missed(key.Feature, before)
-	return notStore(err)
-}
-
-// missed notes a feature without counts, whose keys are those from first on.
-func (g *emptied) missed(given string, first int) {
-	if !slices.ContainsFunc(g.All[first:], func(u limiter.Usage) bool { return u.Total.High > 0 || u.Banned > 0 }) {
+// add notes the keys of a feature.
+func (g *emptied) add(given string, keys ...limiter.Usage) {
+	g.All = append(g.All, keys...)
+	if !slices.ContainsFunc(keys, func(u limiter.Usage) bool { return u.Total.High > 0 || u.Banned > 0 }) {
 		g.none = append(g.none, text.Clean(given, cli.Columns))
 	}
 }
 
-// print writes a line for each key.
-func (g *emptied) print(e *cli.Env, store cli.Store) error {
-	g.Store = store
+// print writes a line for each key, unless there was an error.
+func (g *emptied) print(e *cli.Env, err error) error {
+	if err != nil {
+		return notStore(err)
+	}
 	return cmp.Or(e.Print(false, "forget", g), found(g.none))
 }
