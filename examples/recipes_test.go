@@ -23,9 +23,46 @@ import (
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limitertest"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // docs/recipes.md prints the functions of this file.
+
+// A day of the user's zone.
+
+func dayIn(zone string) counter.Limits {
+	limits, _ := counter.ParseLimits("150/d, 100 per day in " + zone)
+	return limits // of an unknown zone none: the limits of the rule hold
+}
+
+func TestDayIn(t *testing.T) {
+	zone := ""
+	lim, clock := limitertest.New(t, limiter.Rule{Event: "call", Kind: "user", Limits: counter.MustLimits("9 per day in UTC"), Ladder: tiers.For(48 * time.Hour),
+		LimitsOf: func(context.Context, limiter.Call) counter.Limits { return dayIn(zone) }})
+	for _, row := range []struct { // all at once, at midnight in UTC
+		zone  string
+		calls int64
+		wait  time.Duration
+	}{
+		{"Asia/Tokyo", 100, 15 * time.Hour},
+		{"Asia/Kolkata", 100, 18*time.Hour + 30*time.Minute},
+		{"Mars/Olympus", 9, 24 * time.Hour},
+	} {
+		zone = row.zone
+		user := feature.New("user", zone)
+		v, err := lim.AllowUpTo(t.Context(), "call", 200, user)
+		require.NoError(t, err)
+		require.Equal(t, row.calls, v.N())
+		v, err = lim.Allow(t.Context(), "call", user)
+		require.NoError(t, err)
+		require.Equal(t, []any{false, row.wait}, []any{v.Allowed, v.RetryAfter}, "%s", v)
+	}
+	clock.Advance(time.Hour)
+	zone = "Etc/GMT+1" // where the day has just begun
+	v, err := lim.AllowUpTo(t.Context(), "call", 200, feature.New("user", "Asia/Tokyo"))
+	require.NoError(t, err)
+	require.EqualValues(t, 50, v.N(), "%s", v)
+}
 
 // As many as there is room for.
 

@@ -30,7 +30,7 @@ func ask(lim *limiter.Limiter, numbers *tally.Tally, method string, accept ...st
 }
 
 var statusRules = []limiter.Rule{
-	{Event: "signup", Kind: "user", Limits: counter.MustLimits("2/m, 5/h"), Else: "ip", ElseLimits: counter.MustLimits("9/h"), OnFailure: limiter.FailOpen},
+	{Event: "signup", Kind: "user", Limits: counter.MustLimits("2/m, 5/h"), Else: "ip", ElseLimits: counter.MustLimits("9 per week in Asia/Tokyo"), OnFailure: limiter.FailOpen},
 	{Event: "login", Kind: "user", Limits: counter.MustLimits("1/h"), Ban: time.Minute, IfMissing: limiter.MissingSkip},
 }
 
@@ -55,7 +55,7 @@ func TestStatus(t *testing.T) {
 	for _, line := range []string{
 		`Rules, 2026-03-01T12:00:00Z`,
 		`"login" by "user"   1/h       fail-closed  if missing: skip  ban: 1m0s`,
-		`"signup" by "user"  2/m, 5/h  fail-open    if missing: deny  else "ip": 9/h`,
+		`"signup" by "user"  2/m, 5/h  fail-open    if missing: deny  else "ip": 9 per week in Asia/Tokyo`,
 		`"signup" by "user"  over-limit  5`,
 		`"signup" by "user"  admitted    4`,
 		`"signup" by "user"  "user:ada"              3`,
@@ -81,6 +81,7 @@ func TestStatus(t *testing.T) {
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &page))
 	require.Len(t, page.Rules, 2)
 	require.Equal(t, "2/m, 5/h", page.Rules[1]["limits"])
+	require.Equal(t, "9 per week in Asia/Tokyo", page.Rules[1]["else_limits"])
 	require.Equal(t, "fail-open", page.Rules[1]["on_failure"])
 	require.Equal(t, map[string]any{"event": "signup", "kind": "user", "outcome": "over-limit", "count": 5.0}, page.Decisions[0])
 	require.Equal(t, map[string]any{"event": "signup", "kind": "user", "feature": "user:ada", "at_least": 3.0, "at_most": 3.0}, page.MostDenied[0])
