@@ -109,22 +109,13 @@ type run struct {
 
 // counter makes a new counter, as another process would: without the memory of
 // earlier denials.
-func (r *run) counter(l tiers.Ladder, change ...func(*counter.Config)) (*counter.Counter, error) {
-	cfg := counter.Config{Ladder: l, Prefix: r.cfg.Prefix, Settle: r.cfg.Settle, Patience: r.cfg.Timeout}
-	for _, f := range change {
-		f(&cfg)
-	}
-	return counter.New(r.store.Store, cfg)
+func (r *run) counter(l tiers.Ladder, patience time.Duration, suffix string) (*counter.Counter, error) {
+	return counter.New(r.store.Store, counter.Config{Ladder: l, Prefix: r.cfg.Prefix + suffix, Settle: r.cfg.Settle, Patience: patience})
 }
 
 // Patience is the timeout of calls that must not fail for being slow, since the
 // check is about the counts of a store and not about the store's speed.
 func Patience(timeout time.Duration) time.Duration { return max(5*time.Second, timeout) }
-
-// patient makes a counter whose calls have Patience.
-func (r *run) patient(l tiers.Ladder) (*counter.Counter, error) {
-	return r.counter(l, func(cfg *counter.Config) { cfg.Patience = Patience(r.cfg.Timeout) })
-}
 
 // settle is the longest time for a try of a counter.
 func (r *run) settle() time.Duration { return cmp.Or(r.cfg.Settle, counter.DefaultSettle) }
@@ -201,9 +192,9 @@ func (r *run) promised(c promise.Case) func(context.Context) (Result, error) {
 		s := &promise.Subject{
 			Counter: func(l tiers.Ladder, patient bool) (*counter.Counter, error) {
 				if patient {
-					return r.patient(l)
+					return r.counter(l, Patience(r.cfg.Timeout), "")
 				}
-				return r.counter(l)
+				return r.counter(l, r.cfg.Timeout, "")
 			},
 			Patience: Patience(r.cfg.Timeout),
 			Round:    r.awayFromTheHour,

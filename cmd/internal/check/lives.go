@@ -29,9 +29,7 @@ func (r *run) lives(ctx context.Context) (Result, error) {
 	if r.local() {
 		return result, errNotHere
 	}
-	c, err := r.counter(shortest, func(cfg *counter.Config) {
-		cfg.Prefix, cfg.Patience = cfg.Prefix+expiringSuffix, Patience(cfg.Patience)
-	})
+	c, err := r.counter(shortest, Patience(r.cfg.Timeout), expiringSuffix)
 	if err != nil {
 		return result, err
 	}

@@ -25,7 +25,7 @@ const (
 // trips measures a Take beside the cheapest command of the server.
 func (r *run) trips(ctx context.Context) (Result, error) {
 	result := Result{Name: "speed", Promise: "one round trip", Status: OK}
-	c, err := r.counter(tiers.Default)
+	c, err := r.counter(tiers.Default, r.cfg.Timeout, "")
 	if err != nil {
 		return result, err
 	}

@@ -41,7 +41,7 @@ var budgets = []budget{
 	{folders: "service/...", code: 1800},
 	{folders: "cmd/demo/...", code: 3949, decision: "two-programs.md"},
 	{folders: "cmd/abacus/...", code: 1308, decision: "two-programs.md calendar-periods.md"},
-	{folders: "cmd/internal/...", code: 3220, decision: "two-programs.md calendar-periods.md"},
+	{folders: "cmd/internal/...", code: 3211, decision: "two-programs.md calendar-periods.md"},
 	{folders: "backend/backendtest internal/promise internal/testkit/...", code: 11019, decision: "two-forms-of-the-tests.md as-many-as-have-room.md hot-keys.md"},
 	{folders: "classic", code: 2000},
 	{folders: "examples/...", code: 1100},
