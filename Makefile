@@ -3,7 +3,7 @@ GO ?= go
 FUZZTIME ?= 30s
 FOR ?= 10m
 
-.PHONY: help servers test check soak faults oracle floods bench bench-peers fuzz vuln demo clean
+.PHONY: help servers test check soak faults oracle floods bench bench-peers bench-envoy fuzz vuln demo clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,8 +13,8 @@ servers: ## install the programs that the tests start where they are missing, se
 
 # Nested modules are no part of ./..., and a pattern that matches less than it did
 # says nothing: so many packages there are in all modules with tests.
-MODULES = . bench cmd/demo/browser examples/frameworks metrics/prometheus rules/schematest service
-PACKAGES = 86
+MODULES = . bench cmd/demo/browser examples/frameworks metrics/prometheus rules/schematest service service/bench
+PACKAGES = 87
 
 # Many tests wait, for servers and for clocks: four packages of the root module and
 # one of another module at a time keep two processors busy, and four tests of a package.
@@ -60,6 +60,9 @@ bench: servers ## this library beside its peers, the short form, printed (minute
 
 bench-peers: servers ## the same in full, into docs/reports/bench.md (a quiet machine; 15 to 30 minutes)
 	cd bench && $(GO) run . -size full -write ../docs/reports/bench.md
+
+bench-envoy: servers ## the service beside the reference of Envoy, into docs/reports/envoy.md (minutes)
+	cd service/bench && $(GO) run . -write ../../docs/reports/envoy.md
 
 fuzz: ## every fuzz target for FUZZTIME each
 	@for module in . service; do (cd $$module && for package in $$($(GO) list ./...); do \

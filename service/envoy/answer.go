@@ -108,8 +108,9 @@ func (a *answer) response() (_ *pb.RateLimitResponse, err error) {
 		response.OverallCode = pb.RateLimitResponse_OVER_LIMIT
 	}
 	var binds *pb.RateLimitResponse_DescriptorStatus
+	all := make([]answered, len(a.targets))
 	for i := range a.targets {
-		s := a.statusOf(&a.targets[i])
+		s := a.statusOf(&a.targets[i], &all[i])
 		response.Statuses[i] = s
 		if s.CurrentLimit != nil && (binds == nil || s.Code > binds.Code || s.Code == binds.Code && s.LimitRemaining < binds.LimitRemaining) {
 			binds = s
@@ -131,9 +132,17 @@ func (a *answer) response() (_ *pb.RateLimitResponse, err error) {
 	return response, err
 }
 
-// statusOf is the status of a target.
-func (a *answer) statusOf(t *target) *pb.RateLimitResponse_DescriptorStatus {
-	status := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
+// answered is a status with all that it points to, for one allocation.
+type answered struct {
+	status pb.RateLimitResponse_DescriptorStatus
+	limit  pb.RateLimitResponse_RateLimit
+	reset  durationpb.Duration
+}
+
+// statusOf is the status of a target, in the room of in.
+func (a *answer) statusOf(t *target, in *answered) *pb.RateLimitResponse_DescriptorStatus {
+	status := &in.status
+	status.Code = pb.RateLimitResponse_OK
 	if t.rule != nil && t.rule.unlimited() && !t.replaced {
 		status.LimitRemaining = math.MaxUint32
 	}
@@ -151,23 +160,13 @@ func (a *answer) statusOf(t *target) *pb.RateLimitResponse_DescriptorStatus {
 			status.Code = pb.RateLimitResponse_OVER_LIMIT
 		}
 	}
-	status.CurrentLimit = &pb.RateLimitResponse_RateLimit{Name: t.rule.name, RequestsPerUnit: clamp(s.Limit.Max), Unit: unitOfPer(s.Limit.Per)}
-	status.LimitRemaining = clamp(left)
-	status.DurationUntilReset = &durationpb.Duration{Seconds: int64((wait + time.Second - 1) / time.Second)}
+	in.limit.Name, in.limit.RequestsPerUnit, in.limit.Unit = t.rule.name, clamp(s.Limit.Max), unitsOf[s.Limit.Per]
+	in.reset.Seconds = int64((wait + time.Second - 1) / time.Second)
+	status.CurrentLimit, status.LimitRemaining, status.DurationUntilReset = &in.limit, clamp(left), &in.reset
 	return status
 }
 
 func clamp(n int64) uint32 { return uint32(min(max(0, n), math.MaxUint32)) }
-
-// unitOfPer is the unit of a length, UNKNOWN if there is none.
-func unitOfPer(per time.Duration) pb.RateLimitResponse_RateLimit_Unit {
-	for unit, length := range units {
-		if length == per {
-			return unit
-		}
-	}
-	return pb.RateLimitResponse_RateLimit_UNKNOWN
-}
 
 // metadata is the dynamic metadata of the answer, with the names of the reference. The
 // metadata of a rule are with its descriptor, unless the rule is over.

@@ -31,6 +31,15 @@ var units = map[pb.RateLimitResponse_RateLimit_Unit]time.Duration{
 	pb.RateLimitResponse_RateLimit_YEAR:   365 * 24 * time.Hour,
 }
 
+// unitsOf are the units by their lengths.
+var unitsOf = map[time.Duration]pb.RateLimitResponse_RateLimit_Unit{}
+
+func init() {
+	for unit, length := range units {
+		unitsOf[length] = unit
+	}
+}
+
 // text is text of a file with its line, also a number or a word of YAML.
 type text struct {
 	string

@@ -165,12 +165,8 @@ func (set *ruleset) override(t *target, text, buf []byte) (*rule, []byte) {
 	for _, e := range t.Entries {
 		buf = appendText(appendText(buf, e.Key), e.Value)
 	}
-	return &rule{kind: kindOf(overrides, limits), limits: limits, shadow: set.shadow, quota: set.quota}, buf
+	return &rule{kind: kindOf(wildcard, limits), limits: limits, shadow: set.shadow, quota: set.quota}, buf // a path of a file has a slash first
 }
-
-// overrides is the path of rules for limits that descriptors bring. A path of a file has
-// a slash first.
-const overrides = wildcard
 
 // maxValue is the length of the text that is counted as it is. A longer text is its digest,
 // so that no request takes much memory for as long as a limit lasts.

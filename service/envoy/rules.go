@@ -105,7 +105,7 @@ func compile(files []content, cfg *Config) (*ruleset, error) {
 		set.addBelow(domain, set.domains[domain], cfg.OnFailure)
 		for _, per := range slices.Sorted(maps.Values(units)) {
 			limits := counter.Limits{{Per: per}} // each call brings its own
-			set.add(domain, &rule{kind: kindOf(overrides, limits), limits: limits, shadow: set.shadow}, cfg.OnFailure)
+			set.add(domain, &rule{kind: kindOf(wildcard, limits), limits: limits, shadow: set.shadow}, cfg.OnFailure)
 		}
 	}
 	return set, errors.Join(errs...)

@@ -160,17 +160,14 @@ func (s *Service) Serving(serving bool) {
 	s.healthy()
 }
 
-// healthNames are the names under which clients ask for the health: of the server, of the
-// reference service, and of the service.
-var healthNames = []string{"", "ratelimit", description.ServiceName}
-
-// healthy tells the health service.
+// healthy tells the health service, under the names by which clients ask: of the server, of
+// the reference service, and of the service.
 func (s *Service) healthy() {
 	is := healthpb.HealthCheckResponse_NOT_SERVING
 	if s.rules.Load() != nil && !s.unready.Load() {
 		is = healthpb.HealthCheckResponse_SERVING
 	}
-	for _, name := range healthNames {
+	for _, name := range []string{"", "ratelimit", description.ServiceName} {
 		s.health.SetServingStatus(name, is)
 	}
 }
@@ -237,14 +234,11 @@ func errorOf(ctx context.Context, err error) error {
 // ofHeaders are the characters of names of headers.
 const ofHeaders = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// maxBody is the largest body of a request in JSON, that of a message of gRPC by default.
-const maxBody = 4 << 20
-
 // ServeHTTP answers a request in JSON, for the path /json: 200 if it is OK, 429 if it is
 // OVER_LIMIT, both with the response in JSON, 400 for a request that is wrong, 403 if the
 // caller may not do this, and 503 if there is no answer.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 4<<20)) // as gRPC by default
 	in := &pb.RateLimitRequest{}
 	if err == nil {
 		err = protojson.Unmarshal(body, in)
