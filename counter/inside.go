@@ -47,6 +47,10 @@ func (c *insider) Hits(v *Verdict) ([]Ask, error) {
 
 func (c *insider) Redeem(v *Verdict) bool { return v.block.redeem(v.bit) }
 
+func (c *insider) Settle(ctx context.Context, v *Verdict, n, used int64) error {
+	return (*Counter)(c).settle(ctx, v, n, used)
+}
+
 func (c *insider) GiveBack(ctx context.Context, at int64, hits ...Ask) error {
 	r, err := (*Counter)(c).begin(ctx, hits[0].Key)
 	if err != nil {

@@ -39,26 +39,9 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 }
 
 // hitsOf returns the hits of v, those of each key and ladder by themselves.
-func (c *Counter) hitsOf(v *Verdict) (hits []Ask, err error) {
-	switch {
-	case v.block == nil:
-		return nil, nil
-	case v.block.owner.base != c.base:
-		return nil, errors.New("the Verdict is of another Counter")
-	}
-	keys := []Ask{{Key: v.Key, On: v.block.owner, N: v.n}}
-	if v.details != nil && v.details.keys != nil {
-		keys = v.details.keys
-	}
-	for _, k := range keys {
-		for on := k.On; on != nil && k.N > 0; on = on.former {
-			k.On = on
-			if hits = append(hits, k); k.Soft {
-				break // counted by one ladder
-			}
-		}
-	}
-	return hits, nil
+func (c *Counter) hitsOf(v *Verdict) ([]Ask, error) {
+	keys, err := c.keysOf(v)
+	return ofLadders(keys), err
 }
 
 // giveBackAll gives back hits with the label at, side by side.

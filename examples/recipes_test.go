@@ -219,17 +219,13 @@ func TestMessagesOfAWebSocket(t *testing.T) {
 var tokens = limiter.Rule{Event: "tokens", Kind: "user", Limits: counter.MustLimits("100000/d")}
 
 func complete(ctx context.Context, lim *limiter.Limiter, user feature.Feature, most int64, model func(context.Context) (used int64, err error)) (limiter.Verdict, error) {
-	reserved, err := lim.AllowN(ctx, "tokens", most, user)
-	if err != nil || !reserved.Allowed {
-		return reserved, err
+	v, err := lim.AllowN(ctx, "tokens", most, user)
+	if err != nil || !v.Allowed {
+		return v, err
 	}
 	used, err := model(ctx)
-	ctx = context.WithoutCancel(ctx) // the tokens are used, whether or not the caller has gone
-	if used > 0 {
-		_, charged := lim.Charge(ctx, "tokens", used, user) // first, so that the count is never too low
-		err = errors.Join(err, charged)
-	}
-	return reserved, errors.Join(err, lim.Refund(ctx, &reserved))
+	// The tokens are used, whether or not the caller has gone.
+	return v, errors.Join(err, lim.Settle(context.WithoutCancel(ctx), &v, used))
 }
 
 func TestReserveAndSettle(t *testing.T) {

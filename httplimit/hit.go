@@ -74,6 +74,20 @@ func (h *hit) refund(ctx context.Context) error {
 	return h.m.Limiter.Refund(context.WithoutCancel(ctx), &v)
 }
 
+// Settle has used hits counted instead of the Cost of the request of ctx, under all
+// rules of the event, once: see [limiter.Limiter.Settle]. The Verdict returned says how
+// much is left. An error is the store's, or that of [Refund] for a context without a hit.
+// Settle does not stop if the client hangs up.
+func Settle(ctx context.Context, event string, used int64) (limiter.Verdict, error) {
+	h := find(ctx, func(h *hit) bool { return h.m.Event == event })
+	if h == nil {
+		return limiter.Verdict{}, fmt.Errorf("httplimit: settle: no middleware for event %q around this handler has VerdictInContext or RefundIf", event)
+	}
+	v := h.verdict
+	err := h.m.Limiter.Settle(context.WithoutCancel(ctx), &v, used)
+	return v, err
+}
+
 // admit has next answer a request that v admits.
 func (f *visit) admit(next http.Handler, v *limiter.Verdict, of *fields, states []counter.State) {
 	m := f.m

@@ -234,6 +234,36 @@ func (l *Limiter) Refund(ctx context.Context, v *Verdict) error {
 	return nil
 }
 
+// Settle has used hits counted instead of those that v has counted, once: for a cost
+// that was estimated, such as the tokens of an answer. What was not used is given back,
+// and the rest is charged now, under all rules of v, soft rules included. [Times] of a
+// feature that is not the n of the call stays. v becomes the answer of a Peek of 0
+// afterwards: Remaining is exact, and Allowed is false if a limit is over. Copies of v are
+// settled, or refunded, once, all together. Hits that were counted locally are settled in
+// the local counter, and carried so. See counter.Counter.Settle, also for errors.
+// Config.Observe is not called.
+func (l *Limiter) Settle(ctx context.Context, v *Verdict, used int64) error {
+	given := *v
+	err := l.taker.Settle(ctx, &v.Verdict, fallback.Origin{Local: v.local, Hits: v.hits}, v.n, used)
+	if n := given.n; given.Verdict.N() > 0 && v.Verdict.N() == 0 {
+		*v = Verdict{Verdict: v.Verdict, event: given.event, places: given.places, local: given.local, counts: given.counts, free: given.free}
+		if v.counts {
+			v.bind()
+		}
+		if v.free {
+			v.Limit, v.Remaining, v.ResetAfter = counter.Limit{}, 0, 0
+		}
+		given.open.close(used < n)
+		if used < n {
+			l.turns.Refunded(given.keys)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("limiter: settle: %w", err)
+	}
+	return nil
+}
+
 // Keep ends the time in which the hits of v are open. They can still be refunded.
 // Keep has no effect on a Verdict without open hits, or if Keep or Refund was called
 // with a copy of v before.

@@ -37,6 +37,9 @@ type Counter[Key, Ask, Verdict any] interface {
 	// reports whether no Refund or Redeem of it or of a copy came before.
 	Redeem(v *Verdict) bool
 
+	// Settle is the method of the Counter for the keys of v with n hits.
+	Settle(ctx context.Context, v *Verdict, n, used int64) error
+
 	// GiveBack gives back the hits of the label at, a time in Unix nanoseconds, as
 	// Refund does, each by the ladder of On alone. There is at least one.
 	GiveBack(ctx context.Context, at int64, hits ...Ask) error

@@ -386,6 +386,27 @@ func (c *Call) byPolicy(v *counter.Verdict, underWay chan<- late, err error) (Or
 	return Origin{Degraded: err}, nil
 }
 
+// Settle has each key of v with n hits have used instead of them, in the store and in
+// this process, and makes v the answer of a Peek afterwards. It does so once: v is
+// unchanged by an error before.
+func (f *Fallback) Settle(ctx context.Context, v *counter.Verdict, o Origin, n, used int64) (err error) {
+	switch {
+	case !o.Local:
+		had := v.N() > 0
+		if err = inner(f.store).Settle(ctx, v, n, used); o.Hits != nil && had && v.N() == 0 && (err == nil || used < n) {
+			var here counter.Verdict
+			err = errors.Join(err, o.Hits.settle(ctx, &here, n, used))
+		}
+	case used < 0 || used > counter.MaxCount:
+		err = fmt.Errorf("used is %d, want 0 to %d", used, int64(counter.MaxCount))
+	case o.Hits != nil:
+		if err = ctx.Err(); err == nil {
+			err = o.Hits.settle(ctx, v, n, used)
+		}
+	}
+	return err
+}
+
 // Refund gives back the hits of v, in the store and in this process. Hits that wait to
 // be carried to the store are not carried.
 func (f *Fallback) Refund(ctx context.Context, v *counter.Verdict, o Origin) (err error) {

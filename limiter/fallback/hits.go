@@ -276,21 +276,87 @@ func (h *Hits) refund(ctx context.Context) (err error) {
 	for i := range h.here {
 		err = errors.Join(err, h.local.here.Refund(context.WithoutCancel(ctx), &h.here[i]))
 	}
+	return errors.Join(err, h.recall(ctx, func(n int64) int64 { return n }))
+}
+
+// recall gives back hits that were admitted here: so many of a key with n hits. Those
+// that wait are not carried any more.
+func (h *Hits) recall(ctx context.Context, of func(n int64) int64) error {
 	if h.at.IsZero() {
-		return err
+		return nil
 	}
 	errs := make([]error, len(h.keys))
 	var all sync.WaitGroup
 	for i, k := range h.keys {
-		if k.own == nil {
+		if k.own == nil || of(k.n) == 0 {
 			continue
 		}
-		if carried := k.withdraw(k.n); carried > 0 {
+		if carried := k.withdraw(of(k.n)); carried > 0 {
 			all.Go(func() { errs[i] = k.rule.store.RefundAt(ctx, k.key, carried, h.at) })
 		}
 	}
 	all.Wait()
-	return errors.Join(append(errs, err)...)
+	return errors.Join(errs...)
+}
+
+// settle has each key with n hits have used instead of them, once, and makes v the local
+// counter's answer afterwards.
+func (h *Hits) settle(ctx context.Context, v *counter.Verdict, n, used int64) (err error) {
+	l := h.local
+	switch {
+	case used > n && !h.at.IsZero() && l.carrier.full(len(h.keys)):
+		return ErrPendingFull
+	case !h.refunded.CompareAndSwap(false, true):
+		return errors.New("the Verdict was refunded or settled before")
+	}
+	var asks []counter.Ask
+	for i := range h.keys {
+		if k := &h.keys[i]; k.n == n {
+			asks = append(asks, k.rule.ask(k.key, 0))
+		}
+	}
+	for i := range h.here {
+		err = errors.Join(err, inner(l.here).Settle(context.WithoutCancel(ctx), &h.here[i], n, used))
+	}
+	if used < n {
+		err = errors.Join(err, h.recall(ctx, func(of int64) int64 {
+			if of == n {
+				return n - used
+			}
+			return 0
+		}))
+	} else if used > n {
+		h.charge(n, used-n, err != nil)
+	}
+	*v = counter.Verdict{}
+	if err == nil && len(asks) > 0 {
+		*v, err = l.here.PeekAll(context.WithoutCancel(ctx), asks...)
+	}
+	return err
+}
+
+// charge notes that each key with n hits has more: to be carried, if the store has not
+// counted them, and missing from the local counter, if that has failed.
+func (h *Hits) charge(n, more int64, failed bool) {
+	l := h.local
+	l.lock(h.set)
+	defer l.unlock(h.set)
+	now := l.here.Config().Now()
+	for i := range h.keys {
+		k := &h.keys[i]
+		if k.n != n {
+			continue
+		}
+		if failed {
+			k.lose(more)
+		}
+		if !h.at.IsZero() {
+			of := l.key(k.key, k.rule.store) // the table may have another by now
+			of.pend(k.rule.bucket(now), now, more)
+			of.admitted++
+			l.carrier.put(of)
+		}
+	}
 }
 
 // withdraw takes n hits out of the pending hits of a key, and returns the hits

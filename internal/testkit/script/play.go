@@ -19,6 +19,8 @@ type Answer struct {
 	Count   counter.Count
 	Series  []counter.Point
 	Added   time.Time // label of the hits of an addat that was not refused
+	gone    bool      // refunded or settled
+	settled counter.Verdict
 }
 
 // Play runs s on a store and holds every answer to the oracle: admission, the wait
@@ -41,7 +43,7 @@ func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 	for i, call := range s.Calls {
 		now = Start.Add(time.Duration(call.At))
 		var refunded Call
-		if call.Verb == "refund" {
+		if call.ofCall() {
 			refunded = s.Calls[call.N]
 		}
 		a, err := call.do(c, answers, refunded)
@@ -66,6 +68,22 @@ func (c Call) asks() []counter.Ask {
 		}
 	}
 	return asks
+}
+
+// settle settles the verdict of a, and a copy of it in vain.
+func (a *Answer) settle(on *counter.Counter, used int64) (counter.Verdict, error) {
+	for v := a.Verdict; ; v = a.Verdict {
+		err, counted := on.Settle(context.Background(), &v, used), a.Verdict.N() > 0
+		switch {
+		case !counted || !a.gone && err != nil:
+			return v, err
+		case a.gone && err == nil:
+			return v, errors.New("settled twice")
+		case a.gone:
+			return a.settled, nil
+		}
+		a.settled, a.gone = v, true
+	}
 }
 
 // do makes the call; answers holds the answers of the earlier calls, and refunded
@@ -113,6 +131,9 @@ func (c Call) do(on *counter.Counter, answers []Answer, refunded Call) (a Answer
 		if err == nil {
 			err = on.Refund(ctx, &copied) // a copy gives nothing more
 		}
+		answers[c.N].gone = true
+	case "settle":
+		a.Verdict, err = answers[c.N].settle(on, c.Used)
 	case "forget":
 		err = on.Forget(ctx, c.Asks[0].Key)
 	default:

@@ -161,11 +161,14 @@ func (g *generator) call(after int) (c Call, ok bool) {
 		c.Verb, c.Asks[0].Limits = "add", nil
 	case 6, 7:
 		c.Verb, c.N, c.Window, c.Asks[0].Limits = "count", 0, g.window(), nil
-	case 8, 9, 10:
+	case 8, 9, 10, 17:
 		if after == g.credited {
 			return c, false
 		}
 		c.Verb, c.N, c.Asks = "refund", int64(after-1-r.IntN(min(after-g.credited, 6))), nil
+		if verb == 17 {
+			c.Verb, c.Used = "settle", int64(r.IntN(2)*r.IntN(12))
+		}
 	case 11, 12:
 		c.Verb, c.Back, c.Asks[0].Limits = "addat", g.age(), nil
 	case 13:
@@ -226,7 +229,7 @@ func (s Script) Shrink(fails func(Script) bool) Script {
 	return s
 }
 
-// without returns s without call i, unless a later call refunds call i.
+// without returns s without call i, unless a later call is about call i.
 func (s Script) without(i int) (Script, bool) {
 	shorter := s
 	shorter.Calls = nil
@@ -234,7 +237,7 @@ func (s Script) without(i int) (Script, bool) {
 		if j == i {
 			continue
 		}
-		if c.Verb == "refund" {
+		if c.ofCall() {
 			if c.N == int64(i) {
 				return s, false
 			}

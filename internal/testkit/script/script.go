@@ -11,8 +11,10 @@
 //	1500000001 refund 1
 //	1500000002 takeall 1 a/x=7/m +b/y=9/h
 //	1500000003 charge -2 b/y=9/h
+//	1500000004 settle 1 5
 //
-// A key with a plus is charged. A charge below zero gives back.
+// A key with a plus is charged. A charge below zero gives back. The settle has five hits
+// instead of those of the second call.
 // Scripts run on a virtual clock, and take as long as the store takes.
 package script
 
@@ -45,9 +47,10 @@ type Script struct {
 // Call is one line of a [Script].
 type Call struct {
 	At     int64         // the caller's clock, in nanoseconds after [Start]
-	Verb   string        // take, peek, charge, takeall, add, addat, count, series, refund, forget
-	N      int64         // weight; of a refund the place, from 0, of the call whose verdict is given back
-	Asks   []counter.Ask // a single ask, for a peek, a charge and a takeall at least one, for a refund none
+	Verb   string        // take, peek, charge, takeall, add, addat, count, series, refund, settle, forget
+	N      int64         // weight; of a refund or a settle the place, from 0, of the call whose verdict it is about
+	Used   int64         // of a settle
+	Asks   []counter.Ask // a single ask, for a peek, a charge and a takeall at least one, for a refund and a settle none
 	Window time.Duration // of a count; of a series the width of a point
 	Back   time.Duration // of an addat: the age of the hits; of a series: the age of the first point
 }
@@ -93,9 +96,14 @@ func (c Call) String() string {
 		fmt.Fprintf(&b, " %s", c.Back)
 	case "series":
 		fmt.Fprintf(&b, " %s %s", c.Back, c.Window)
+	case "settle":
+		fmt.Fprintf(&b, " %d", c.Used)
 	}
 	return b.String()
 }
+
+// ofCall reports whether c is about the verdict of an earlier call.
+func (c Call) ofCall() bool { return c.Verb == "refund" || c.Verb == "settle" }
 
 // weightless reports whether the line of c has no N.
 func (c Call) weightless() bool { return c.Verb == "count" || c.Verb == "series" || c.Verb == "forget" }
@@ -118,8 +126,8 @@ func Parse(text string) (s Script, err error) {
 		default:
 			var c Call
 			c, err = parseCall(strings.Fields(lines.Text()))
-			if err == nil && c.Verb == "refund" && (c.N < 0 || c.N >= int64(len(s.Calls))) {
-				err = fmt.Errorf("a refund of call %d, want one before", c.N)
+			if err == nil && c.ofCall() && (c.N < 0 || c.N >= int64(len(s.Calls))) {
+				err = fmt.Errorf("a %s of call %d, want one before", c.Verb, c.N)
 			}
 			s.Calls = append(s.Calls, c)
 		}
@@ -149,7 +157,7 @@ func parseCall(f []string) (c Call, err error) {
 	c.Verb, f = f[1], f[2:]
 	var durations []*time.Duration // at the end of the line
 	switch c.Verb {
-	case "take", "peek", "charge", "takeall", "add", "refund", "forget":
+	case "take", "peek", "charge", "takeall", "add", "refund", "settle", "forget":
 	case "addat":
 		durations = []*time.Duration{&c.Back}
 	case "count":
@@ -165,6 +173,13 @@ func parseCall(f []string) (c Call, err error) {
 		}
 		f = f[1:]
 	}
+	if c.Verb == "settle" {
+		if len(f) != 1 {
+			return c, fmt.Errorf("%d words after the call, want the hits used", len(f))
+		}
+		c.Used, err = strconv.ParseInt(f[0], 10, 64)
+		return c, err
+	}
 	if len(durations) > 0 {
 		if len(f) != 1+len(durations) {
 			return c, fmt.Errorf("want a key and %d duration(s)", len(durations))
@@ -177,14 +192,9 @@ func parseCall(f []string) (c Call, err error) {
 		f = f[:1]
 	}
 	for _, word := range f {
-		key, limits, limited := strings.Cut(word, "=")
-		var a counter.Ask
-		key, a.Charge = strings.CutPrefix(key, "+")
-		a.Key.Event, a.Key.Feature, _ = strings.Cut(key, "/")
-		if limited {
-			if a.Limits, err = counter.ParseLimits(limits); err != nil {
-				return c, err
-			}
+		a, err := parseAsk(word)
+		if err != nil {
+			return c, err
 		}
 		c.Asks = append(c.Asks, a)
 	}
@@ -192,4 +202,14 @@ func parseCall(f []string) (c Call, err error) {
 		return c, fmt.Errorf("%d keys", len(c.Asks))
 	}
 	return c, nil
+}
+
+func parseAsk(word string) (a counter.Ask, err error) {
+	key, limits, limited := strings.Cut(word, "=")
+	key, a.Charge = strings.CutPrefix(key, "+")
+	a.Key.Event, a.Key.Feature, _ = strings.Cut(key, "/")
+	if limited {
+		a.Limits, err = counter.ParseLimits(limits)
+	}
+	return a, err
 }

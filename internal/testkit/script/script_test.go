@@ -35,7 +35,7 @@ func TestRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, s, again)
 	}
-	require.Len(t, verbs, 10)
+	require.Len(t, verbs, 11)
 	_, err := Load(filepath.Join(t.TempDir(), "none"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -44,6 +44,7 @@ type hit struct {
 	n     int64
 	keys  []counter.Key // nil: nothing to refund
 	added []counter.Key // of these, by an addat or a charge: no hits that were let in
+	by    []counter.Ask // of the call; nil: it has no verdict
 }
 
 func (w *world) log(k counter.Key) *keyLog {
@@ -71,7 +72,9 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 	case "count":
 		return w.counted(c, now, a.Count)
 	case "refund":
-		w.refunded(int(c.N))
+		w.refunded(int(c.N), 0)
+	case "settle":
+		return w.settled(c, now, a)
 	case "forget":
 		log := w.log(c.Asks[0].Key)
 		if log.all.Since(now.Add(-w.judge.Ladder.At(0).Keep)) == 0 {
@@ -147,7 +150,7 @@ func (w *world) decided(i int, c Call, now time.Time, a Answer) error {
 		if slices.Contains(taken.keys, ask.Key) {
 			continue
 		}
-		taken.at, taken.n = now, c.N
+		taken.at, taken.n, taken.by = now, c.N, c.Asks
 		taken.keys = append(taken.keys, ask.Key)
 		w.log(ask.Key).add(now, c.N)
 		if charge || ask.Charge {
@@ -188,7 +191,7 @@ func (w *world) addedAt(i int, c Call, a Answer) error {
 	}
 	w.log(c.Asks[0].Key).all.Add(a.Added, c.N)
 	keys := []counter.Key{c.Asks[0].Key}
-	w.taken[i] = hit{a.Added, c.N, keys, keys}
+	w.taken[i] = hit{at: a.Added, n: c.N, keys: keys, added: keys}
 	return nil
 }
 
@@ -210,11 +213,43 @@ func (w *world) counted(c Call, now time.Time, n counter.Count) error {
 	return nil
 }
 
-// refunded removes the hits of call i from the logs.
-func (w *world) refunded(i int) {
+// settled holds the answer to a settle, which is that of a peek of 0 afterwards.
+func (w *world) settled(c Call, now time.Time, a Answer) error {
+	h := w.taken[c.N]
+	if len(h.keys) == 0 || a.Added != (time.Time{}) || h.by == nil {
+		return nil
+	}
+	if w.refunded(int(c.N), c.Used); w.open {
+		return nil
+	}
+	peek := Call{At: c.At, Verb: "peek"}
+	for _, k := range h.keys {
+		if c.Used > h.n {
+			w.log(k).add(now, c.Used-h.n)
+		}
+		ask := counter.Ask{Key: k}
+		for _, by := range h.by {
+			if by.Key == k {
+				ask.Limits = append(ask.Limits, by.Limits...)
+			}
+		}
+		peek.Asks = append(peek.Asks, ask)
+	}
+	if err := w.verdict(peek, now, a); err != nil {
+		return err
+	}
+	return w.told(peek, now, a)
+}
+
+// refunded removes the hits of call i from the logs, but for as many as are kept.
+func (w *world) refunded(i int, kept int64) {
 	h := w.taken[i]
 	w.taken[i].keys = nil
+	n := h.n - kept
 	for _, k := range h.keys {
+		if n <= 0 {
+			return
+		}
 		log := w.log(k)
 		if i < log.credited { // a caller's mistake: the hits may have been given back
 			w.open = true
@@ -227,9 +262,9 @@ func (w *world) refunded(i int) {
 		if w.forgotten(log, h.at) {
 			continue
 		}
-		log.all.Remove(h.at, h.n)
+		log.all.Remove(h.at, n)
 		if !slices.Contains(h.added, k) {
-			log.admitted.Remove(h.at, h.n)
+			log.admitted.Remove(h.at, n)
 		}
 	}
 }
