@@ -154,7 +154,7 @@ func (a *answer) statusOf(t *target, in *answered) *pb.RateLimitResponse_Descrip
 	if s.RetryAfter > 0 {
 		wait, left = s.RetryAfter, 0
 		if wait == counter.Never {
-			wait = s.Limit.Per
+			wait = s.Limit.Window()
 		}
 		if t.rule.shadow && a.cfg.Settings.Shadow || t.rule.quota && a.quotas || !t.rule.shadow && !t.rule.quota {
 			status.Code = pb.RateLimitResponse_OVER_LIMIT

@@ -86,8 +86,7 @@ func ReadEnvironment(environ []string) (*Environment, error) {
 		}
 		return on
 	}
-	e.Settings = Settings{Shadow: isOn("SHADOW_MODE"), Quota: isOn("QUOTA_MODE"), Metadata: isOn("RESPONSE_DYNAMIC_METADATA"),
-		MergeDomains: isOn("MERGE_DOMAIN_CONFIG"), ForceStart: isOn("FORCE_START_WITHOUT_INITIAL_CONFIG")}
+	e.Settings = Settings{Shadow: isOn("SHADOW_MODE"), Quota: isOn("QUOTA_MODE"), Metadata: isOn("RESPONSE_DYNAMIC_METADATA"), MergeDomains: isOn("MERGE_DOMAIN_CONFIG"), ForceStart: isOn("FORCE_START_WITHOUT_INITIAL_CONFIG")}
 	if isOn("LIMIT_RESPONSE_HEADERS_ENABLED") {
 		e.LimitHeader = cmp.Or(vars["LIMIT_LIMIT_HEADER"], "RateLimit-Limit")
 		e.RemainingHeader = cmp.Or(vars["LIMIT_REMAINING_HEADER"], "RateLimit-Remaining")

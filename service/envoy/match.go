@@ -139,16 +139,18 @@ const maxKind = 200
 // kindOf is the kind of the features of a rule: its path and its windows. The counts of a
 // rule outlast every change but one of these.
 func kindOf(path string, limits counter.Limits) string {
-	windows := limits.Windows()
+	windows := make([]string, len(limits))
+	for i, limit := range limits {
+		if windows[i] = limit.Per.String(); limit.Per == 0 {
+			windows[i] = escape(limit.Period.String())
+		}
+	}
 	slices.Sort(windows)
 	if len(path) > maxKind {
 		sum := sha256.Sum256([]byte(path))
 		path = path[:maxKind/2] + "~" + hex.EncodeToString(sum[:16])
 	}
-	for i, w := range windows {
-		path += string("@,"[min(i, 1)]) + w.String()
-	}
-	return path
+	return path + "@" + strings.Join(windows, ",")
 }
 
 // escape writes text as a part of a kind, which is printable ASCII, and a path.

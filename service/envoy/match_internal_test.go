@@ -158,6 +158,7 @@ func FuzzFile(f *testing.F) {
 		"domain: d\ndescriptors: [{key: k, value: v*, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 5}}]",
 		"domain: d\ndescriptors:\n- key: a\n  shadow_mode: true\n  rate_limit: &r {limits: '5/s, 100/10m', name: n, replaces: [{name: m}]}\n  descriptors:\n  - {key: b, quota_mode: yes, rate_limit: *r, metadata: {a: [1, {b: c}]}}",
 		"domain: ''\n", "domain: &a [*a]", "\x00", "domain: d\ndescriptors: [{key: k, rate_limit: {limits: 1/500d}}]", "domain: d\ndescriptors: [{key: \"\\u00e9\\0:+\", rate_limit: {limits: 5/1ms}}]",
+		"domain: d\ndescriptors: [{key: k, rate_limit: {limits: '5/s, 9 per month from 15 in Europe/Berlin, 100 per day in UTC'}}]",
 		"{\"domain\": \"d\", \"descriptors\": [{\"key\": \"k\", \"rate_limit\": {\"unlimited\": true}}]}",
 	} {
 		f.Add([]byte(seed))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -164,15 +165,13 @@ func (l *level) rule() (*rule, int, error) {
 	return r, 0, nil
 }
 
-// parseLimits reads limits that the limiter takes, in the form of this library.
+// parseLimits reads limits in the form of this library.
 func parseLimits(s string) (counter.Limits, error) {
 	limits, err := counter.ParseLimits(s)
-	windows := map[time.Duration]bool{}
-	for _, limit := range limits {
-		if !limit.Period.IsZero() || windows[limit.Per] {
-			return nil, fmt.Errorf("the limits are %q, want limits that slide, such as 100/d, one for each window", s)
+	for i, limit := range limits {
+		if slices.ContainsFunc(limits[:i], func(before counter.Limit) bool { return before.Per == limit.Per && before.Period == limit.Period }) {
+			return nil, fmt.Errorf("the limits are %q, want one for each window", s)
 		}
-		windows[limit.Per] = true
 	}
 	return limits, err
 }

@@ -202,6 +202,7 @@ func TestAnswer(t *testing.T) {
 - {key: none, rate_limit: {unit: week, requests_per_unit: 0}}
 - {key: silent, rate_limit: }
 - {key: both, rate_limit: {limits: "3/s, 4/10m"}}
+- {key: plan, rate_limit: {limits: "2 per month in Europe/Berlin, 9/h"}}
 - {key: month, rate_limit: {unit: month, requests_per_unit: 4294967295}}
 `)}.open(t)
 	for _, row := range []struct {
@@ -221,6 +222,8 @@ func TestAnswer(t *testing.T) {
 		{in: &pb.RateLimitRequest{Domain: "d", HitsAddend: 3, Descriptors: []*common.RateLimitDescriptor{desc("both", "1")}}, advance: 2 * time.Second, want: "OK: OK 3/SECOND 0 left 2s"},
 		{in: of(desc("both", "1")), advance: 2 * time.Second, want: "OVER: OVER 4/UNKNOWN 0 left 597s"},
 		{in: &pb.RateLimitRequest{Domain: "d", HitsAddend: 1<<32 - 1, Descriptors: []*common.RateLimitDescriptor{desc("month", "")}}, want: "OK: OK 4294967295/MONTH 0 left 2592001s"},
+		{in: of(desc("plan", "7")), want: "OK: OK 2/UNKNOWN 1 left 2674776s"},
+		{in: &pb.RateLimitRequest{Domain: "d", HitsAddend: 3, Descriptors: []*common.RateLimitDescriptor{desc("plan", "7")}}, want: "OVER: OVER 2/UNKNOWN 0 left 2682000s"},
 		{in: of(desc("user", "7", "path", "/up")), want: "OK: OK 1/DAY 0 left 86401s"},
 		{in: of(desc("user", "root", "path", "/up")), want: "OK: OK 0 left"},
 		{in: of(desc("user", "9", "path", "/down")), want: "OK: OK 0 left"},
@@ -406,6 +409,12 @@ func TestQuota(t *testing.T) {
 		}
 		require.Equal(t, "OK: OK 5/HOUR 3 left", strings.Join(strings.Fields(short(d.ask(of(with(desc("user", "7"), 0)))))[:5], " "), "a denied request counts nothing")
 		require.True(t, d.over(desc("one", "")), "a rule in quota_mode alone")
+		costs := func(n uint64) []*common.RateLimitDescriptor {
+			return []*common.RateLimitDescriptor{with(desc("one", "costs"), n), with(desc("two", "costs"), n)}
+		}
+		for i, want := range []bool{false, false, false, true, true} { // 0, 2, 0, 1 and 0 hits: under 1/d and 2/d
+			require.Equal(t, want, d.over(costs([]uint64{0, 2, 0, 1, 0}[i])...), "costs, call %d", i)
+		}
 		for range 2 {
 			answer := d.ask(of(desc("three", "")))
 			require.Equal(t, pb.RateLimitResponse_OK, answer.OverallCode, "in both modes")
@@ -577,7 +586,7 @@ func TestStoreAway(t *testing.T) {
 		local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: 2 * time.Second})
 		require.NoError(t, err)
 		d := setup{store: store, rules: domain(perHour("user", 5) + "- {key: try, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}\n"), cfg: envoy.Config{OnFailure: policy, Limiter: limiter.Config{DecideWithin: 50 * time.Millisecond, Local: local}}}.open(t)
-		require.False(t, d.over(desc("user", "7")))
+		require.Eventually(t, func() bool { return !d.over(desc("user", "7")) }, 5*time.Second, time.Millisecond)
 		server.Pause()
 		began := time.Now()
 		require.Contains(t, short(d.ask(of(desc("user", "7")))), want)
