@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/abacus-go/abacus/cmd/abacus/internal/rulesdiff"
 	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/counter"
@@ -170,7 +169,7 @@ func (c *inspectCmd) look(ctx context.Context, count *counter.Counter, key count
 		f.Banned = text.Rest(u.Banned)
 	}
 	if u.Override != nil {
-		f.Override = u.Override.String() + ": " + rulesdiff.Effect(*u.Override)
+		f.Override = u.Override.String() + ": " + effectOf(*u.Override)
 	}
 	// Only the filled spans of a tier are searched in the next finer tier.
 	spans := []span{{at.Add(-l.At(l.Len() - 1).Keep), at.Add(time.Duration(c.Keys.Program.Skew) + 1)}}

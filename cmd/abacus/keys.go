@@ -95,12 +95,15 @@ func (k *keys) open(ctx context.Context, t terms, now func() time.Time) (*opened
 		}
 		by.Rules = slices.Clone(o.set.Rules)
 	}
-	cfg, err := k.config(now)
-	if t.Rules == "" {
-		cfg.Ladder = k.Ladder.OrFor(counter.Limits(t.Limits).Windows()...)
+	cfg, err := k.Program.counter()
+	if err == nil && k.Store.Kind == stores.InMemory {
+		err = errMemory
 	}
-	if err != nil {
+	if err = cmp.Or(err, k.Timeout.Check("--timeout", 0)); err != nil {
 		return nil, cli.Usage(err)
+	}
+	if cfg.Ladder, cfg.Now = k.Ladder.Ladder, now; t.Rules == "" {
+		cfg.Ladder = k.Ladder.OrFor(counter.Limits(t.Limits).Windows()...)
 	}
 	if o.Opened, err = k.Store.Open(k.Timeout); err != nil {
 		return nil, err
@@ -120,18 +123,6 @@ func (k *keys) open(ctx context.Context, t terms, now func() time.Time) (*opened
 		return nil, errors.Join(err, o.Close())
 	}
 	return o, nil
-}
-
-func (k *keys) config(now func() time.Time) (counter.Config, error) {
-	cfg, err := k.Program.counter()
-	if err != nil {
-		return cfg, err
-	}
-	cfg.Ladder, cfg.Now = k.Ladder.Ladder, now
-	if k.Store.Kind == stores.InMemory {
-		return cfg, errMemory
-	}
-	return cfg, k.Timeout.Check("--timeout", 0)
 }
 
 // counter is the counter.Config of the program, without ladder and clock.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/abacus-go/abacus/cmd/abacus/internal/rulesdiff"
 	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
@@ -83,7 +82,7 @@ func (c *rulesCheckCmd) Run(e *cli.Env) error {
 				m := meaning{Rule: r, Kept: coarsest.Keep + coarsest.Width}
 				m.Closed = slices.ContainsFunc(r.Limits, func(l counter.Limit) bool { return l.Max == 0 })
 				for _, o := range r.Overrides {
-					m.Exceptions = append(m.Exceptions, o.String()+counted(lim, r, o.Value)+": "+rulesdiff.Effect(o))
+					m.Exceptions = append(m.Exceptions, o.String()+counted(lim, r, o.Value)+": "+effectOf(o))
 				}
 				file.Rules = append(file.Rules, m)
 			}
@@ -135,10 +134,10 @@ func (c *rulesDiffCmd) Run(e *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	return e.Print(c.JSON, "diff", changed{rulesdiff.Diff(before, after)})
+	return e.Print(c.JSON, "diff", changed{diffRules(before, after)})
 }
 
 // changed is the output of abacus rules diff --json.
 type changed struct {
-	Changes []rulesdiff.Change `json:"changes"`
+	Changes []ruleChange `json:"changes"`
 }

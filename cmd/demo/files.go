@@ -143,42 +143,34 @@ func (o *output) close() error {
 	return o.failed(err)
 }
 
-// decisions is the file of --decisions: a line of CSV for each event. A nil
-// *decisions stands for no file.
+// decisions is the file of --decisions: a line of CSV for each event. Without a file
+// it writes nothing.
 type decisions struct {
 	*csv.Writer
 	file *output
 }
 
-// createDecisions begins the file; the result is nil without a name.
-func createDecisions(name string, in *input) (*decisions, error) {
-	file, err := createOutput("--decisions", name, in)
-	if file == nil || err != nil {
-		return nil, err
+// createDecisions begins the file.
+func createDecisions(name string, in *input) (d decisions, err error) {
+	if d.file, err = createOutput("--decisions", name, in); d.file == nil || err != nil {
+		return d, err
 	}
-	return newDecisions(file)
-}
-
-func newDecisions(file *output) (*decisions, error) {
-	d := &decisions{csv.NewWriter(bufio.NewWriterSize(file, 1<<16)), file} // reused as a buffer by csv
+	d.Writer = csv.NewWriter(bufio.NewWriterSize(d.file, 1<<16)) // reused as a buffer by csv
 	return d, d.Write([]string{"time_us", "event", "feature", "allowed"})
 }
 
 // decided writes a line, buffered.
-func (d *decisions) decided(e eventlog.Event, allowed bool) error {
-	if d == nil {
+func (d decisions) decided(e eventlog.Event, allowed bool) error {
+	if d.file == nil {
 		return nil
 	}
-	digit := "0"
-	if allowed {
-		digit = "1"
-	}
+	digit := map[bool]string{true: "1", false: "0"}[allowed]
 	return d.Write([]string{strconv.FormatInt(e.At.UnixMicro(), 10), e.Event, e.Feature, digit})
 }
 
 // close writes out the buffered lines. An error says that the file is not whole.
-func (d *decisions) close() error {
-	if d == nil {
+func (d decisions) close() error {
+	if d.file == nil {
 		return nil
 	}
 	d.Flush()

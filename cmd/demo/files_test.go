@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"encoding/csv"
 	"os"
 	"path/filepath"
 	"testing"
@@ -30,8 +32,8 @@ func TestDecisions(t *testing.T) {
 func TestDecisionsThatCannotBeWritten(t *testing.T) {
 	file, err := os.Open(os.DevNull) // for reading only
 	require.NoError(t, err)
-	d, err := newDecisions(&output{file: file, flag: "--decisions"})
-	require.NoError(t, err, "it is buffered")
+	out := &output{file: file, flag: "--decisions"}
+	d := decisions{csv.NewWriter(bufio.NewWriterSize(out, 1<<16)), out}
 	for range 10_000 {
 		if err = d.decided(eventlog.Event{Event: "a", Feature: "b"}, true); err != nil {
 			break

@@ -69,7 +69,7 @@ func (c *replayCmd) Run(e *cli.Env) error {
 	// A failure to close has no bearing on the decisions.
 	defer store.Close()
 	cfg.Store, cfg.Prefix = store.Store, stores.Namespace("demo")
-	var out *decisions
+	var out decisions
 	cfg.Decided = func(e eventlog.Event, allowed bool) error { return out.decided(e, allowed) }
 	bar := e.Progress()
 	// All mistakes in the call are found before a file is touched.

@@ -47,7 +47,7 @@ func (o *Opened) openMemcached(timeout time.Duration) error {
 	}
 	m := &Memcached{Client: gomemcache.NewFromSelector(selector), Servers: o.Name.servers, selector: selector, store: store}
 	m.Client.Timeout = patience
-	m.written.items = map[run][]int64{}
+	m.written.items = map[string][]int64{}
 	o.Store, o.Memcached, o.servers = remembering{store, &m.written}, m, m
 	return nil
 }
@@ -71,12 +71,7 @@ func (r remembering) Do(ctx context.Context, op *backend.Request) error {
 // written is the record of written items.
 type written struct {
 	mu    sync.Mutex
-	items map[run][]int64 // indices of the buckets of one key and width
-}
-
-type run struct {
-	key   string
-	width time.Duration
+	items map[string][]int64 // indices of the buckets of one key and width, by the beginning of their names
 }
 
 // note notes the buckets of op. A bucket may be noted twice, if other buckets
@@ -84,10 +79,10 @@ type run struct {
 func (w *written) note(op *backend.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range op.Add {
-		r := run{op.Key, op.Add[i].Width}
-		if noted := w.items[r]; len(noted) == 0 || noted[len(noted)-1] != op.Add[i].Index {
-			w.items[r] = append(noted, op.Add[i].Index)
+	for _, slot := range op.Add {
+		run := itemName(op.Key, slot.Width)
+		if noted := w.items[run]; len(noted) == 0 || noted[len(noted)-1] != slot.Index {
+			w.items[run] = append(noted, slot.Index)
 		}
 	}
 }
@@ -98,9 +93,9 @@ func (m *Memcached) Written(prefix string) iter.Seq[string] {
 	return func(yield func(item string) bool) {
 		m.written.mu.Lock()
 		defer m.written.mu.Unlock()
-		for r, indices := range m.written.items {
+		for run, indices := range m.written.items {
 			for _, index := range indices {
-				if strings.HasPrefix(r.key, prefix) && !yield(ItemName(r.key, r.width, index)) {
+				if strings.HasPrefix(run, prefix) && !yield(run+strconv.FormatInt(index, 10)) {
 					return
 				}
 			}
@@ -111,8 +106,10 @@ func (m *Memcached) Written(prefix string) iter.Seq[string] {
 // ItemName is the name of a bucket's item, as the documentation of backend/memcache
 // says.
 func ItemName(key string, width time.Duration, index int64) string {
-	return key + "|" + dur.Format(width) + strconv.FormatInt(index, 10)
+	return itemName(key, width) + strconv.FormatInt(index, 10)
 }
+
+func itemName(key string, width time.Duration) string { return key + "|" + dur.Format(width) }
 
 // Never is the time to live of a key or item without expiry, and Gone of a
 // missing key or item, as the client of Redis says.

@@ -1,5 +1,4 @@
-// Package rulesdiff compares two sets of rules.
-package rulesdiff
+package main
 
 import (
 	"fmt"
@@ -12,14 +11,14 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// Change is the list of differences of a rule.
-type Change struct {
-	Rule    string `json:"rule"`
-	Changes []Line `json:"changes"`
+// ruleChange is the list of differences of a rule.
+type ruleChange struct {
+	Rule    string       `json:"rule"`
+	Changes []changeLine `json:"changes"`
 }
 
-// Line is a difference.
-type Line struct {
+// changeLine is a difference.
+type changeLine struct {
 	Kind string `json:"kind"` // added, removed, raised, lowered, changed, counts, or bans
 	Text string `json:"text"`
 }
@@ -43,12 +42,12 @@ func pairs[T any](before, after []T, same func(a, b T) bool, pair func(old *T, n
 	}
 }
 
-// Diff compares rules as a Limiter has them: merged, and with their ladders.
-func Diff(before, after []limiter.Rule) []Change {
-	changes := []Change{}
-	add := func(r limiter.Rule, lines []Line) {
+// diffRules compares rules as a Limiter has them: merged, and with their ladders.
+func diffRules(before, after []limiter.Rule) []ruleChange {
+	changes := []ruleChange{}
+	add := func(r limiter.Rule, lines []changeLine) {
 		if name := r.String() + map[bool]string{true: ", soft"}[r.Soft]; len(lines) > 0 {
-			changes = append(changes, Change{name, lines})
+			changes = append(changes, ruleChange{name, lines})
 		}
 	}
 	key := func(a, b limiter.Rule) bool { return a.Event == b.Event && a.Kind == b.Kind }
@@ -56,23 +55,23 @@ func Diff(before, after []limiter.Rule) []Change {
 	same := func(a, b limiter.Rule) bool { return key(a, b) && a.Soft == b.Soft }
 	pairs(before, after, same, func(old *limiter.Rule, r limiter.Rule) {
 		if old != nil {
-			add(r, compare(*old, r))
+			add(r, compareRules(*old, r))
 			return
 		}
-		lines := []Line{{"added", r.Limits.String()}}
+		lines := []changeLine{{"added", r.Limits.String()}}
 		switch other := slices.IndexFunc(before, func(a limiter.Rule) bool { return key(a, r) }); {
 		case r.Soft:
-			lines = append(lines, Line{"counts", "a soft rule counts from zero, on a key of its own"})
+			lines = append(lines, changeLine{"counts", "a soft rule counts from zero, on a key of its own"})
 		case other < 0:
-			lines = append(lines, Line{"counts", "the rule counts from zero"})
+			lines = append(lines, changeLine{"counts", "the rule counts from zero"})
 		case before[other].Percent == 0:
-			lines = append(lines, Line{"counts", "the rule counts from zero: the soft rule has counted on a key of its own"})
+			lines = append(lines, changeLine{"counts", "the rule counts from zero: the soft rule has counted on a key of its own"})
 		}
 		add(r, lines)
 	}, func(r limiter.Rule) {
-		lines := []Line{{"removed", r.Limits.String()}}
+		lines := []changeLine{{"removed", r.Limits.String()}}
 		if !r.Soft {
-			lines = append(lines, Line{"counts", "nothing is added to the counts any more; they end by themselves within " + dur.Format(r.Ladder.At(r.Ladder.Len()-1).Keep)})
+			lines = append(lines, changeLine{"counts", "nothing is added to the counts any more; they end by themselves within " + dur.Format(r.Ladder.At(r.Ladder.Len()-1).Keep)})
 		}
 		if r.Ban > 0 {
 			lines = append(lines, bansEnd)
@@ -83,36 +82,36 @@ func Diff(before, after []limiter.Rule) []Change {
 }
 
 // bansEnd is the line of a rule with a changed or removed Ban.
-var bansEnd = Line{"bans", "running bans end"}
+var bansEnd = changeLine{"bans", "running bans end"}
 
-// compare returns the differences of two rules of the same event and kind.
-func compare(a, b limiter.Rule) []Line {
-	lines := limits("", a.Limits, b.Limits)
+// compareRules returns the differences of two rules of the same event and kind.
+func compareRules(a, b limiter.Rule) []changeLine {
+	lines := diffLimits("", a.Limits, b.Limits)
 	change := func(name string, from, to any) {
 		if !reflect.DeepEqual(from, to) {
-			lines = append(lines, Line{"changed", fmt.Sprintf("%s from %v to %v", name, from, to)})
+			lines = append(lines, changeLine{"changed", fmt.Sprintf("%s from %v to %v", name, from, to)})
 		}
 	}
 	change("plans", a.Plans, b.Plans)
 	change("else", orNone(fmt.Sprintf("%q", a.Else)), orNone(fmt.Sprintf("%q", b.Else)))
 	if a.Else == b.Else {
-		lines = append(lines, limits("else: ", a.ElseLimits, b.ElseLimits)...)
+		lines = append(lines, diffLimits("else: ", a.ElseLimits, b.ElseLimits)...)
 	}
 	change("ban", orNone(dur.Format(a.Ban)), orNone(dur.Format(b.Ban)))
 	change("on_failure", a.OnFailure, b.OnFailure)
 	change("if_missing", a.IfMissing, b.IfMissing)
 	change("percent", a.Percent, b.Percent)
-	lines = append(lines, overrides(a.Overrides, b.Overrides)...)
+	lines = append(lines, diffOverrides(a.Overrides, b.Overrides)...)
 	counted := len(lines)
 	if !a.Ladder.Equal(b.Ladder) {
-		lines = append(lines, Line{"changed", fmt.Sprintf("ladder from %q to %q", a.Ladder, b.Ladder)})
+		lines = append(lines, changeLine{"changed", fmt.Sprintf("ladder from %q to %q", a.Ladder, b.Ladder)})
 		counts := fmt.Sprintf("Limiter.Replace counts by both ladders; a new process begins at zero, unless former is %q", a.Ladder)
 		if b.Former != nil && b.Former.Ladder.Equal(a.Ladder) {
 			counts = "counted by both ladders, since former is the ladder until now: nothing is lost"
 		}
-		lines = append(lines, Line{"counts", counts})
+		lines = append(lines, changeLine{"counts", counts})
 	} else if counted > 0 {
-		lines = append(lines, Line{"counts", "stay"})
+		lines = append(lines, changeLine{"counts", "stay"})
 	}
 	if a.Ban > 0 && a.Ban != b.Ban {
 		lines = append(lines, bansEnd)
@@ -128,10 +127,10 @@ func orNone(text string) string {
 	return text
 }
 
-// limits compares limits by their windows.
-func limits(name string, before, after counter.Limits) (lines []Line) {
+// diffLimits compares limits by their windows.
+func diffLimits(name string, before, after counter.Limits) (lines []changeLine) {
 	add := func(kind, format string, args ...any) {
-		lines = append(lines, Line{kind, name + fmt.Sprintf(format, args...)})
+		lines = append(lines, changeLine{kind, name + fmt.Sprintf(format, args...)})
 	}
 	pairs(before, after, func(a, b counter.Limit) bool { return a.Per == b.Per && a.Period == b.Period }, func(a *counter.Limit, b counter.Limit) {
 		switch {
@@ -146,23 +145,23 @@ func limits(name string, before, after counter.Limits) (lines []Line) {
 	return lines
 }
 
-// overrides compares overrides by the features that they are for.
-func overrides(before, after []limiter.Override) (lines []Line) {
+// diffOverrides compares overrides by the features that they are for.
+func diffOverrides(before, after []limiter.Override) (lines []changeLine) {
 	add := func(kind, format string, args ...any) {
-		lines = append(lines, Line{kind, "override of " + fmt.Sprintf(format, args...)})
+		lines = append(lines, changeLine{kind, "override of " + fmt.Sprintf(format, args...)})
 	}
 	pairs(before, after, func(a, b limiter.Override) bool { return a.String() == b.String() }, func(a *limiter.Override, b limiter.Override) {
 		if a == nil {
-			add("added", "%s: %s", b.String(), Effect(b))
-		} else if Effect(*a) != Effect(b) {
-			add("changed", "%s from %s to %s", b.String(), Effect(*a), Effect(b))
+			add("added", "%s: %s", b.String(), effectOf(b))
+		} else if effectOf(*a) != effectOf(b) {
+			add("changed", "%s from %s to %s", b.String(), effectOf(*a), effectOf(b))
 		}
-	}, func(a limiter.Override) { add("removed", "%s: %s", a.String(), Effect(a)) })
+	}, func(a limiter.Override) { add("removed", "%s: %s", a.String(), effectOf(a)) })
 	return lines
 }
 
-// Effect is the meaning of an override, with its end.
-func Effect(o limiter.Override) string {
+// effectOf is the meaning of an override, with its end.
+func effectOf(o limiter.Override) string {
 	effect := o.Limits.String()
 	switch {
 	case o.Exempt:
