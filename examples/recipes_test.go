@@ -23,7 +23,6 @@ import (
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limitertest"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // docs/recipes.md prints the functions of this file.
@@ -37,7 +36,7 @@ func dayIn(zone string) counter.Limits {
 
 func TestDayIn(t *testing.T) {
 	zone := ""
-	lim, clock := limitertest.New(t, limiter.Rule{Event: "call", Kind: "user", Limits: counter.MustLimits("9 per day in UTC"), Ladder: tiers.For(48 * time.Hour),
+	lim, clock := limitertest.New(t, limiter.Rule{Event: "call", Kind: "user", Limits: counter.MustLimits("9 per day in UTC"),
 		LimitsOf: func(context.Context, limiter.Call) counter.Limits { return dayIn(zone) }})
 	for _, row := range []struct { // all at once, at midnight in UTC
 		zone  string

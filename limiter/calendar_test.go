@@ -209,3 +209,22 @@ func TestSoftRulesByTheCalendar(t *testing.T) {
 	now = now.Add(time.Hour)
 	require.EqualValues(t, 1, allow(t, lim, user("ada")).Remaining)
 }
+
+// A rule keeps its ladder, and its counts, when the zone changes: that of the rule, of a
+// call, and of a zone with days of 31 hours.
+func TestAnotherZoneKeepsTheCounts(t *testing.T) {
+	now := time.Date(2026, 10, 24, 22, 30, 0, 0, time.UTC) // half an hour into a day of 25 hours in Berlin
+	lim := newLimiter(t, derivingCounter(t, memory.New(memory.Config{}), counter.Config{Skew: -1, Now: func() time.Time { return now }}), limiter.Config{Rules: []limiter.Rule{by("user", "9 per day in UTC")}})
+	ada, before := user("ada"), lim.Rules("signup")[0]
+	allowN(t, lim, 7, ada)
+	now = now.Add(24 * time.Hour)
+	for _, row := range []struct {
+		zone string
+		left int64
+	}{{"Europe/Berlin", 1}, {"Asia/Kolkata", 7}, {"Antarctica/Vostok", 6}, {"America/New_York", 5}} { // the first has the seven
+		require.Equal(t, row.left, allow(t, lim, limiter.Under(ada, counter.MustLimits("9 per day in "+row.zone))).Remaining, row.zone)
+	}
+	require.NoError(t, lim.Replace(by("user", "9 per day in Europe/Berlin")))
+	after := lim.Rules("signup")[0]
+	require.Equal(t, []any{before.Ladder, true}, []any{after.Ladder, after.Former == nil})
+}

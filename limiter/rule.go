@@ -64,7 +64,8 @@ type Rule struct {
 	// Ladder is the set of tiers that the hits of the rule are added to. All limits
 	// of the rule must be windows of the ladder. Default: the Ladder of the
 	// Counter's Config, if one was set there, and otherwise tiers.For the windows
-	// of all limits of the rule: Limits, Plans and ElseLimits. A change of ladder
+	// of all limits of the rule: Limits, Plans and ElseLimits; of limits by the
+	// calendar one that holds the period of any zone. A change of ladder
 	// loses the counts, unless Former has the former ladder.
 	Ladder tiers.Ladder `json:",omitzero"`
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
@@ -205,9 +206,15 @@ func (m *maker) choose(p *prepared, of, before *eventRules) (err error) {
 	case inner(store).LadderSet():
 		p.Ladder = store.Config().Ladder
 	default:
-		windows := counter.Limits(slices.Concat(of.plansBeside(p)...)).Windows()
+		all := slices.Concat(of.plansBeside(p)...)
 		for _, in := range p.allLimits() {
-			windows = append(windows, in.limits.Windows()...)
+			all = append(all, in.limits...)
+		}
+		windows := all.Windows()
+		for i, limit := range all {
+			if !limit.Period.IsZero() { // that of any zone
+				windows[i] = windows[i].Truncate(8*time.Hour) + 8*time.Hour
+			}
 		}
 		p.Ladder, p.derived = tiers.For(windows...), true
 	}

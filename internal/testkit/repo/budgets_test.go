@@ -27,7 +27,7 @@ var budgets = []budget{
 	{folders: "internal/ticket", code: 1461, decision: "tickets.md as-many-as-have-room.md calendar-periods.md"},
 	{folders: "counter", code: 2596, types: 11, methods: 19, decision: "prepared-limits.md as-many-as-have-room.md hot-keys.md calendar-periods.md settle.md"},
 	{folders: "feature", code: 450},
-	{folders: "limiter", code: 2695, decision: "way-of-a-request.md as-many-as-have-room.md queues-of-wait.md calendar-periods.md settle.md"},
+	{folders: "limiter", code: 2702, decision: "way-of-a-request.md as-many-as-have-room.md queues-of-wait.md calendar-periods.md settle.md"},
 	{folders: "limiter/fallback", code: 1263, decision: "local-counting.md as-many-as-have-room.md calendar-periods.md settle.md"},
 	{folders: "limiter/turns", code: 280},
 	{folders: "httplimit", code: 1895, decision: "speed-of-the-middleware.md queues-of-wait.md calendar-periods.md settle.md"},
