@@ -8,11 +8,13 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -33,12 +35,22 @@ func TestExample(t *testing.T) {
 	d := serve(t, "--http", "127.0.0.1:0").ready()
 	banner := regexp.MustCompile(`(?s)This is the example, in memory: .*\n  curl .* http://` + d.http + `/auth/signup .*\n  go run \./cmd/abacusd ask http://` + d.http + ` mail user:ada .*\n  go run \./cmd/abacusd serve cmd/abacusd/example/abacusd\.yaml `)
 	d.eventually("the example's three lines", func() bool { return banner.MatchString(d.said()) })
+	typed := strings.NewReplacer("go run ./cmd/abacusd", "IS_ABACUSD=1 "+os.Args[0], "curl -i", "curl -si").Replace(banner.FindString(d.said()))
+	lines := strings.Split(typed, "\n")[1:]
+	sh := func(line string) (out string, status int) {
+		cmd := exec.Command("sh", "-c", line)
+		cmd.Dir = "../.." // as the README says
+		said, err := cmd.Output()
+		var exit *exec.ExitError
+		require.True(t, err == nil || errors.As(err, &exit), "%s: %v", line, err)
+		return string(said), cmd.ProcessState.ExitCode()
+	}
 	for i := range 6 {
-		got := d.get("/auth/signup", "X-Forwarded-For: 192.0.2.7")
-		require.Equal(t, map[bool]int{true: 204, false: 429}[i < 5], got.status, i)
+		out, _ := sh(lines[0])
+		require.Contains(t, out, map[bool]string{true: " 204 No Content", false: " 429 Too Many Requests"}[i < 5], i)
 	}
 	for i := range 4 {
-		out, errs, status := runs(t, "ask", "http://"+d.http, "mail", "user:ada")
+		out, status := sh(lines[1])
 		if i < 3 {
 			require.Equal(t, fmt.Sprintf("admitted\n  user 3/m: %d left\n", 2-i), out)
 			require.Zero(t, status)
@@ -46,8 +58,15 @@ func TestExample(t *testing.T) {
 			require.Regexp(t, `^over-limit, again in \d+(\.\d+)?s\n  user 3/m: 0 left\n$`, out)
 			require.Equal(t, 3, status)
 		}
-		require.Empty(t, errs)
 	}
+	_, status := sh(strings.Replace(lines[2], " serve ", " check ", 1))
+	require.Zero(t, status)
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	call := regexp.MustCompile(`\$ (curl .*)\n    (.*)\n`).FindStringSubmatch(string(readme))
+	out, _ := sh("curl -s " + strings.NewReplacer("curl ", "", "localhost:8080", d.http, "user:ada", "user:curl").Replace(call[1]))
+	times := regexp.MustCompile(`"reset_after":[0-9.]+`)
+	require.Equal(t, times.ReplaceAllString(call[2], ""), times.ReplaceAllString(strings.TrimSpace(out), ""))
 	for _, row := range []struct {
 		want   string
 		status int
@@ -164,9 +183,13 @@ func TestTheStoreStops(t *testing.T) {
 	require.NotContains(t, closed.said()+here.said(), "ada")
 }
 
-// No call of a client that heeds /readyz fails while a service of two is drained.
+// No call of a client that heeds /readyz fails while rules are replaced, and while a
+// service of two is drained.
 func TestDrain(t *testing.T) {
-	dir := files(t, map[string]string{"rules.yaml": strings.Replace(pageRules, "mail: {user: {limits: 2/h}}", "mail: {user: {limits: 1000000/h}}", 1)})
+	limits := func(limit string) string {
+		return strings.Replace(pageRules, "mail: {user: {limits: 2/h}}", "mail: {user: {limits: "+limit+"}}", 1)
+	}
+	dir := files(t, map[string]string{"rules.yaml": limits("1000000/h")})
 	config := strings.Replace(settings("redis://"+servertest.Redis(t)+"/0"), "drain: 100ms", "drain: 500ms", 1)
 	replaceFile(t, filepath.Join(dir, "abacusd.yaml"), config)
 	pair := []*daemon{serve(t, filepath.Join(dir, "abacusd.yaml")).ready(), serve(t, filepath.Join(dir, "abacusd.yaml")).ready()}
@@ -199,6 +222,12 @@ func TestDrain(t *testing.T) {
 	rounds := int64(long.Rounds(200, 30_000))
 	for calls.Load() < rounds {
 		time.Sleep(time.Millisecond)
+	}
+	replaceFile(t, filepath.Join(dir, "rules.yaml"), limits("2000000/h"))
+	for _, d := range pair {
+		d.eventually("the next rules", func() bool {
+			return strings.Contains(d.post("/v1/peek", `{"event":"mail","features":["user:eve"]}`).body, "2000000/h")
+		})
 	}
 	require.NoError(t, pair[0].cmd.Process.Signal(syscall.SIGTERM))
 	for pair[0].get("/readyz").status == 200 {
