@@ -56,6 +56,16 @@ func TestTheStoreFailsOverTheEndOfADay(t *testing.T) {
 			s.broken.Store(false)
 			require.NoError(t, lim.Refund(ctx, &v))
 		},
+		"what an answer of the day before has used more is of this day": func(t *testing.T, s *slowStore, lim *limiter.Limiter) {
+			until(-100 * time.Millisecond)
+			s.take.Store(int64(300 * time.Millisecond))
+			v := allow(t, lim, home)
+			require.NoError(t, lim.Settle(ctx, &v, 3))
+			require.EqualValues(t, 1, v.Remaining, "of this day")
+			s.broken.Store(true)
+			require.Equal(t, limiter.OutcomeLocalOverLimit, allowN(t, lim, 2, home).Outcome())
+			require.Equal(t, limiter.OutcomeLocalAdmitted, allow(t, lim, home).Outcome())
+		},
 		"hits of a day are held until it ends": func(t *testing.T, s *slowStore, lim *limiter.Limiter) {
 			until(-23 * time.Hour)
 			s.broken.Store(true)

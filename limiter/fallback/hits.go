@@ -347,7 +347,8 @@ func (h *Hits) charge(n, more int64, failed bool) {
 		if k.n != n {
 			continue
 		}
-		if failed {
+		// Hits of a period that has ended are not in h.here.
+		if failed || len(h.here) == 0 && k.rule.here.Add(context.Background(), k.key, more) != nil {
 			k.lose(more)
 		}
 		if !h.at.IsZero() {
