@@ -21,6 +21,7 @@ func TestAsTheLog(t *testing.T) {
 		{"100/h,1000/d", "40/h,1000/d"},
 		{"100/h,1000/d", "10/m,100/h,300/d"},
 		{"2000/3d", "50/h,700/3d"},
+		{"100/h,2000/3d", "100/h,2000/3d,300 per day in UTC"},
 	} {
 		rule := limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits(row.old)}
 		tighter := rule
