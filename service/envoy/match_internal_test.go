@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -194,7 +196,8 @@ func FuzzRequest(f *testing.F) {
 		want := &pb.RateLimitRequest{}
 		if invalid := proto.Unmarshal(message, want); err != nil || invalid != nil || bytes.Contains(message, []byte(mark)) {
 			if err == nil { // escaped: nothing but text has changed
-				escaped := escapeText(nil, message, want.ProtoReflect().Descriptor())
+				room := maxParts
+				escaped := escapeText(nil, message, want.ProtoReflect().Descriptor(), &room)
 				require.NoError(t, proto.Unmarshal(escaped, want))
 				require.True(t, proto.Equal(want, got))
 			}
@@ -202,4 +205,24 @@ func FuzzRequest(f *testing.F) {
 		}
 		require.True(t, proto.Equal(want, got))
 	})
+}
+
+// A request of empty parts takes no more memory than a long one.
+func TestRequestsOfManyParts(t *testing.T) {
+	for name, message := range map[string]string{
+		"descriptors": "\x0a\x01d" + strings.Repeat("\x12\x00", 2<<20),
+		"entries":     "\x0a\x01d\x12\x80\x80\x80\x02" + strings.Repeat("\x0a\x00", 2<<20),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := decode([]byte(message))
+		runtime.ReadMemStats(&after)
+		require.ErrorContains(t, err, "more than 20000 parts", name)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(40<<20), name)
+	}
+	message, err := proto.Marshal(&pb.RateLimitRequest{Domain: "d", Descriptors: slices.Repeat([]*common.RateLimitDescriptor{{Entries: slices.Repeat([]*common.RateLimitDescriptor_Entry{{Key: "key", Value: "value"}}, 100)}}, 100)})
+	require.NoError(t, err)
+	require.Greater(t, len(message), isShort)
+	_, err = decode(message)
+	require.NoError(t, err)
 }

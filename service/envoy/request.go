@@ -24,13 +24,18 @@ func invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
+// Bounds of requests: 100 descriptors of 100 entries have fewer parts, and a short request
+// cannot have many. The parser makes 70 bytes of each byte of a request of empty parts.
+const maxParts, isShort = 20_000, 64 << 10
+
 // decode reads a request. All errors are the client's.
 func decode(message []byte) (*pb.RateLimitRequest, error) {
 	r := &pb.RateLimitRequest{}
-	if bytes.Contains(message, []byte(mark)) || proto.Unmarshal(message, r) != nil {
-		message = escapeText(nil, message, r.ProtoReflect().Descriptor())
-		if err := proto.Unmarshal(message, r); err != nil {
-			return nil, invalid("the request is no message: %v", err)
+	if len(message) > isShort || bytes.Contains(message, []byte(mark)) || proto.Unmarshal(message, r) != nil {
+		room := maxParts
+		message = escapeText(nil, message, r.ProtoReflect().Descriptor(), &room)
+		if err := proto.Unmarshal(message, r); err != nil || room < 0 {
+			return nil, invalid("the request is no message, or has more than %d parts: %v", maxParts, err)
 		}
 	}
 	switch n := len(r.Descriptors); {
@@ -67,9 +72,10 @@ const mark = "\uFFFD"
 
 // escapeText appends a message to dst in which all text is UTF-8: the parser refuses other
 // text, but Envoy sends the values of headers as they are, and lets a request pass whose
-// answer is an error. Different texts stay different.
-func escapeText(dst, message []byte, of protoreflect.MessageDescriptor) []byte {
-	for len(message) > 0 {
+// answer is an error. Different texts stay different. With more parts than there is room for
+// the end is missing.
+func escapeText(dst, message []byte, of protoreflect.MessageDescriptor, room *int) []byte {
+	for *room--; len(message) > 0 && *room >= 0; {
 		number, typ, size := protowire.ConsumeField(message)
 		if size < 0 {
 			return append(dst, message...) // an error of the parser
@@ -83,7 +89,7 @@ func escapeText(dst, message []byte, of protoreflect.MessageDescriptor) []byte {
 		text, _ := protowire.ConsumeBytes(message[tag:])
 		switch {
 		case field.Message() != nil:
-			text = escapeText(nil, text, field.Message())
+			text = escapeText(nil, text, field.Message(), room)
 		case !utf8.Valid(text) || bytes.HasPrefix(text, []byte(mark)):
 			text = hex.AppendEncode([]byte(mark), text)
 		}

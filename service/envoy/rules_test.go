@@ -229,9 +229,9 @@ func TestMergedDomains(t *testing.T) {
 func TestNew(t *testing.T) {
 	rules := domain(perHour("user", 1))
 	for want, cfg := range map[string]envoy.Config{
-		"Config.Every is 1ns":           {Every: 1},
-		`the name of a header is "a b"`: {Settings: envoy.Settings{LimitHeader: "a b"}},
-		"OnFailure is FailLocal":        {OnFailure: 2},
+		"Config.Every is 1ns":            {Every: 1},
+		`the names of headers are "a b"`: {Settings: envoy.Settings{LimitHeader: "a b"}},
+		"OnFailure is FailLocal":         {OnFailure: 2},
 	} {
 		_, err := setup{rules: rules, cfg: cfg}.new(t)
 		require.ErrorContains(t, err, want)

@@ -95,6 +95,7 @@ type Service struct {
 // Bad rules are an error that names the file and the line of each fault.
 func New(cfg Config) (*Service, error) {
 	cfg.Every = cmp.Or(cfg.Every, 5*time.Second)
+	names := cfg.Settings.LimitHeader + cfg.Settings.RemainingHeader + cfg.Settings.ResetHeader
 	switch {
 	case cfg.Counter == nil:
 		return nil, errors.New("envoy: Config.Counter is nil, want a counter")
@@ -104,11 +105,8 @@ func New(cfg Config) (*Service, error) {
 		return nil, errors.New("envoy: Config.Limiter has rules, want the rules of the files alone")
 	case cfg.Every < time.Millisecond:
 		return nil, fmt.Errorf("envoy: Config.Every is %s, want at least %s, or 0 for the default", cfg.Every, time.Millisecond)
-	}
-	for _, name := range []string{cfg.Settings.LimitHeader, cfg.Settings.RemainingHeader, cfg.Settings.ResetHeader} {
-		if strings.Trim(name, ofHeaders) != "" {
-			return nil, fmt.Errorf("envoy: the name of a header is %q, want letters, digits and hyphens", name)
-		}
+	case strings.Trim(names, ofHeaders) != "":
+		return nil, fmt.Errorf("envoy: the names of headers are %q, want letters, digits and hyphens", names)
 	}
 	s := &Service{cfg: cfg, health: health.NewServer(), stop: make(chan struct{})}
 	s.healthy()

@@ -203,6 +203,7 @@ func TestAnswer(t *testing.T) {
 - {key: silent, rate_limit: }
 - {key: both, rate_limit: {limits: "3/s, 4/10m"}}
 - {key: plan, rate_limit: {limits: "2 per month in Europe/Berlin, 9/h"}}
+- {key: large, rate_limit: {limits: 5000000000/d}}
 - {key: month, rate_limit: {unit: month, requests_per_unit: 4294967295}}
 `)}.open(t)
 	for _, row := range []struct {
@@ -222,6 +223,7 @@ func TestAnswer(t *testing.T) {
 		{in: &pb.RateLimitRequest{Domain: "d", HitsAddend: 3, Descriptors: []*common.RateLimitDescriptor{desc("both", "1")}}, advance: 2 * time.Second, want: "OK: OK 3/SECOND 0 left 2s"},
 		{in: of(desc("both", "1")), advance: 2 * time.Second, want: "OVER: OVER 4/UNKNOWN 0 left 597s"},
 		{in: &pb.RateLimitRequest{Domain: "d", HitsAddend: 1<<32 - 1, Descriptors: []*common.RateLimitDescriptor{desc("month", "")}}, want: "OK: OK 4294967295/MONTH 0 left 2592001s"},
+		{in: of(desc("large", "7")), want: "OK: OK 4294967295/DAY 4294967295 left 86401s"},
 		{in: of(desc("plan", "7")), want: "OK: OK 2/UNKNOWN 1 left 2674776s"},
 		{in: &pb.RateLimitRequest{Domain: "d", HitsAddend: 3, Descriptors: []*common.RateLimitDescriptor{desc("plan", "7")}}, want: "OVER: OVER 2/UNKNOWN 0 left 2682000s"},
 		{in: of(desc("user", "7", "path", "/up")), want: "OK: OK 1/DAY 0 left 86401s"},
