@@ -2,16 +2,12 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"io"
-	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/cmd/internal/check"
 	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
-	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/internal/words"
 )
 
@@ -61,21 +57,13 @@ func (c *checkCmd) Run(e *cli.Env) error {
 	defer store.Close()
 	out := checked{Store: c.Store.String(), Prefix: stores.Namespace("check")}
 	cfg := check.Config{Prefix: out.Prefix, Timeout: time.Duration(c.Timeout), Settle: time.Duration(c.Settle)}
-	var broken error // of standard output
-	ctx, cancel := context.WithCancel(e.Ctx)
-	defer cancel()
 	if !c.JSON {
-		_, broken = fmt.Fprintf(e.Stdout, "%s\n\n", out.Store)
-		cfg.Told = func(r check.Result) {
-			if broken == nil {
-				broken = printResult(e.Stdout, r)
-			}
-			if broken != nil {
-				cancel() // nobody reads
-			}
+		cfg.Told = func(r check.Result) error { return e.Print(false, "result", r) }
+		if _, err := fmt.Fprintf(e.Stdout, "%s\n\n", out.Store); err != nil {
+			return err
 		}
 	}
-	out.Checks, err = check.Run(ctx, store, cfg)
+	out.Checks, err = check.Run(e.Ctx, store, cfg)
 	err = e.Cause(err)
 	crosses := 0
 	for _, r := range out.Checks {
@@ -93,26 +81,8 @@ func (c *checkCmd) Run(e *cli.Env) error {
 	} else {
 		err = cmp.Or(err, fmt.Errorf("store %s: %s", out.Store, out.Checks[0].Seen)) // and there is nothing to remove
 	}
-	if broken != nil {
-		return broken
-	}
 	if out.OK = err == nil; !out.OK {
 		out.Error = err.Error()
 	}
 	return cmp.Or(err, e.Print(c.JSON, "check", out))
-}
-
-var marks = map[check.Status]string{check.OK: "✓", check.Fact: "-", check.Warning: "!", check.Failed: "✗"}
-
-// printResult prints the promise and the observation, with the meaning below.
-func printResult(w io.Writer, r check.Result) error {
-	const indent = 2 + 26
-	var b strings.Builder
-	name := fmt.Sprintf("%s %-26s", marks[r.Status], r.Promise)
-	for _, line := range text.Wrap(r.Seen+"\n"+r.Means, cli.Columns-indent) {
-		fmt.Fprintf(&b, "%s%s\n", name, line)
-		name = strings.Repeat(" ", indent)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }

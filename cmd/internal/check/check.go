@@ -50,13 +50,14 @@ type Config struct {
 	Timeout time.Duration // patience of each call, as counter.Config.Patience
 	Settle  time.Duration // as counter.Config.Settle; zero: the default there
 
-	// Told is called with each result in turn. Default: no call.
-	Told func(Result)
+	// Told is called with each result in turn; an error ends the check. Default: no
+	// call.
+	Told func(Result) error
 }
 
 // Run makes all checks in turn; only the first if the store cannot count. The
-// stored keys stay, under cfg.Prefix. The error is the error of ctx, beside the
-// results until then.
+// stored keys stay, under cfg.Prefix. The error is the error of ctx or of Told, next to
+// the results until then.
 func Run(ctx context.Context, store *stores.Opened, cfg Config) ([]Result, error) {
 	r := &run{store: store, cfg: cfg}
 	checks := []func(context.Context) (Result, error){
@@ -86,7 +87,9 @@ func Run(ctx context.Context, store *stores.Opened, cfg Config) ([]Result, error
 		}
 		r.results = append(r.results, result)
 		if cfg.Told != nil {
-			cfg.Told(result)
+			if err := cfg.Told(result); err != nil {
+				return r.results, err
+			}
 		}
 		if len(r.results) == 1 && result.Status == Failed {
 			break

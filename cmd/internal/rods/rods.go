@@ -143,17 +143,14 @@ func millis(t time.Time) float64 { return float64(t.UnixMicro()) / 1e3 }
 var units = map[time.Duration]string{time.Second: "second", time.Minute: "minute", time.Hour: "hour", dur.Day: "day", dur.Week: "week"}
 
 // Singular names a bucket by its width: "minute", "span of 10s".
-func Singular(width time.Duration) string {
-	if unit, is := units[width]; is {
-		return unit
-	}
-	return "span of " + dur.Format(width)
-}
+func Singular(width time.Duration) string { return named(width, "") }
 
 // Plural names buckets by their width: "minutes", "spans of 10s".
-func Plural(width time.Duration) string {
+func Plural(width time.Duration) string { return named(width, "s") }
+
+func named(width time.Duration, s string) string {
 	if unit, is := units[width]; is {
-		return unit + "s"
+		return unit + s
 	}
-	return "spans of " + dur.Format(width)
+	return "span" + s + " of " + dur.Format(width)
 }

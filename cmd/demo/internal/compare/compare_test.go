@@ -34,7 +34,7 @@ func opened(t testing.TB, text string) *stores.Opened {
 // logOf is a log of hits of a single key, at the given times after a noon.
 func logOf(t testing.TB, after ...time.Duration) *Log {
 	t.Helper()
-	b := newBuilder("by hand")
+	b := newLog("by hand")
 	for _, d := range after {
 		require.NoError(t, b.add(genBegin.Add(d), counter.Key{Event: "signup", Feature: "ada"}))
 	}
@@ -246,7 +246,7 @@ func crowded(t testing.TB) *Log {
 // randomLog has bursts and pauses of a few keys, each key at nearly twice the
 // limit; back is the largest distance by which stamps run back.
 func randomLog(t testing.TB, rnd *rand.Rand, limit counter.Limit, back time.Duration) *Log {
-	b := newBuilder("at random")
+	b := newLog("at random")
 	now, step := genBegin, int64(limit.Per)/limit.Max
 	for range 250 {
 		if rnd.IntN(4) == 0 {

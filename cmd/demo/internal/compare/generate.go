@@ -52,7 +52,7 @@ func Generate(seed uint64, limits counter.Limits) (*Log, error) {
 	if slices.ContainsFunc(limits, func(l counter.Limit) bool { return l.Max > genAtOnce }) {
 		model += fmt.Sprintf("; of a large Max no more than %d at an edge and %d at once", genLargest, genAtOnce)
 	}
-	b := newBuilder(model)
+	b := newLog(model)
 	for _, h := range g.hits {
 		if err := b.add(h.at, counter.Key{Event: "signup", Feature: h.who}); err != nil {
 			return nil, err

@@ -3,6 +3,7 @@ package compare
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
@@ -19,10 +20,11 @@ type Log struct {
 	Name string // or of the model of generated traffic
 	eventlog.Seen
 
-	keys   []counter.Key // by number, in order of appearance
-	events []event       // in the order of the log
-	byKey  []uint32      // numbers of events: all of key 0 in order, all of key 1, ...
-	starts []uint32      // where the events of each key begin in byKey, and the end of the last
+	number map[counter.Key]uint32 // of a key, until finish
+	keys   []counter.Key          // by number, in order of appearance
+	events []event                // in the order of the log
+	byKey  []uint32               // numbers of events: all of key 0 in order, all of key 1, ...
+	starts []uint32               // where the events of each key begin in byKey, and the end of the last
 }
 
 // event is a hit: microseconds since the Unix epoch, and the number of a key.
@@ -39,45 +41,37 @@ func (l *Log) name(key int) string { return l.keys[key].Event + " of " + l.keys[
 
 func (l *Log) at(event uint32) time.Time { return time.UnixMicro(l.events[event].at).UTC() }
 
-// builder makes a Log, event by event.
-type builder struct {
-	log    Log
-	number map[counter.Key]uint32
-}
+func newLog(name string) *Log { return &Log{Name: name, number: map[counter.Key]uint32{}} }
 
-func newBuilder(name string) *builder {
-	return &builder{Log{Name: name}, map[counter.Key]uint32{}}
-}
-
-func (b *builder) add(at time.Time, key counter.Key) error {
-	if len(b.log.events) == MaxEvents {
-		return fmt.Errorf("%s: more than %d events, want at most that many, for all of them are held in memory", b.log.Name, MaxEvents)
+// add adds an event, before finish.
+func (l *Log) add(at time.Time, key counter.Key) error {
+	if len(l.events) == MaxEvents {
+		return fmt.Errorf("%s: more than %d events, want at most that many, for all of them are held in memory", l.Name, MaxEvents)
 	}
-	number, known := b.number[key]
+	number, known := l.number[key]
 	if !known {
-		number = uint32(len(b.log.keys))
-		b.number[key] = number
-		b.log.keys = append(b.log.keys, key)
+		number = uint32(len(l.keys))
+		l.number[key] = number
+		l.keys = append(l.keys, key)
 	}
-	b.log.events = append(b.log.events, event{at.UnixMicro(), number})
-	b.log.Add(at)
+	l.events = append(l.events, event{at.UnixMicro(), number})
+	l.Add(at)
 	return nil
 }
 
 // finish groups the events by key.
-func (b *builder) finish() (*Log, error) {
-	l := &b.log
+func (l *Log) finish() (*Log, error) {
 	if len(l.events) == 0 {
 		return nil, fmt.Errorf("%s: no events, want at least one to compare by", l.Name)
 	}
-	l.starts = make([]uint32, len(l.keys)+1)
+	l.number, l.starts = nil, make([]uint32, len(l.keys)+1)
 	for _, e := range l.events {
 		l.starts[e.key+1]++
 	}
 	for k := range l.keys {
 		l.starts[k+1] += l.starts[k]
 	}
-	next := append([]uint32(nil), l.starts...)
+	next := slices.Clone(l.starts)
 	l.byKey = make([]uint32, len(l.events))
 	for i, e := range l.events {
 		l.byKey[next[e.key]] = uint32(i)
@@ -89,12 +83,12 @@ func (b *builder) finish() (*Log, error) {
 // Load reads all of a log. An error is an [eventlog.Error], the error of ctx, or a
 // complaint about a log of no events or too many.
 func Load(ctx context.Context, source *eventlog.Log) (*Log, error) {
-	built := newBuilder(source.Name)
-	err := source.Each(ctx, &built.log.Seen, func(e *eventlog.Event) error {
-		return built.add(e.At, counter.Key{Event: e.Event, Feature: e.Feature})
+	l := newLog(source.Name)
+	err := source.Each(ctx, &l.Seen, func(e *eventlog.Event) error {
+		return l.add(e.At, counter.Key{Event: e.Event, Feature: e.Feature})
 	})
 	if err != nil {
 		return nil, err
 	}
-	return built.finish()
+	return l.finish()
 }
