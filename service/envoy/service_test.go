@@ -34,6 +34,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limitertest"
@@ -629,4 +630,22 @@ func TestLongTextIsCut(t *testing.T) {
 		require.Less(t, len(seen[len(seen)-1].Kind), 200)
 		require.Less(t, len(counter.Key(seen[len(seen)-1].Key).Feature), 250)
 	}
+}
+
+// The page's example is a file of rules, and its feature is that of a descriptor.
+func TestPageOfTheRules(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	_, example, _ := strings.Cut(string(page), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	d := setup{rules: example}.open(t)
+	login := &pb.RateLimitRequest{Domain: "shop", HitsAddend: 5, Descriptors: []*common.RateLimitDescriptor{desc("path", "/login/form", "remote_address", "203.0.113.9")}}
+	for _, want := range []string{"OK", "OVER"} {
+		require.Equal(t, want, strings.Split(short(d.ask(login)), ":")[0])
+	}
+	kind, value := "/path=%2Flogin%2F*/remote_address@10m0s,1s", "8:/login/*11:203.0.113.9"
+	require.Contains(t, string(page), "`"+kind+"`")
+	require.Contains(t, string(page), "`"+value+"`")
+	require.NoError(t, d.Limiter().Forget(t.Context(), "shop", feature.New(kind, value)))
+	require.Equal(t, "OK", strings.Split(short(d.ask(login)), ":")[0])
 }
