@@ -66,6 +66,17 @@ func TestTheStoreFailsOverTheEndOfADay(t *testing.T) {
 			require.Equal(t, limiter.OutcomeLocalOverLimit, allowN(t, lim, 2, home).Outcome())
 			require.Equal(t, limiter.OutcomeLocalAdmitted, allow(t, lim, home).Outcome())
 		},
+		"a denial of the store holds until the day ends": func(t *testing.T, s *slowStore, lim *limiter.Limiter) {
+			until(-time.Minute)
+			allowN(t, lim, 3, home)
+			require.False(t, allow(t, lim, home).Allowed)
+			s.broken.Store(true)
+			until(-time.Second)
+			v := allow(t, lim, home)
+			require.Equal(t, []any{limiter.OutcomeLocalOverLimit, true}, []any{v.Outcome(), v.RetryAfter < 2*time.Second}, "%s", v)
+			until(2 * time.Second)
+			require.Equal(t, limiter.OutcomeLocalAdmitted, allowN(t, lim, 3, home).Outcome())
+		},
 		"hits of a day are held until it ends": func(t *testing.T, s *slowStore, lim *limiter.Limiter) {
 			until(-23 * time.Hour)
 			s.broken.Store(true)
