@@ -42,9 +42,7 @@ func (a *answer) decide(ctx context.Context) error {
 	}
 	a.judge()
 	if a.quotas && a.verdict.Allowed && !a.call.costs {
-		if err := lim.Refund(context.WithoutCancel(ctx), &a.verdict); err != nil {
-			return err
-		}
+		_ = lim.Refund(context.WithoutCancel(ctx), &a.verdict) // hits that stay deny more
 	}
 	if a.over || len(a.call.credit) == 0 {
 		return nil

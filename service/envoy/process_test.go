@@ -222,11 +222,16 @@ func TestDecideWithin(t *testing.T) {
 	require.Eventually(t, func() bool { return !d.over(desc("user", "7")) }, 10*time.Second, time.Millisecond)
 	server.Pause()
 	defer server.Resume()
+	var times []time.Duration
 	for range long.Rounds(20, 200) {
 		began := time.Now()
 		require.True(t, d.over(desc("user", "7")))
-		long.Less(t, time.Since(began), within+35*time.Millisecond)
+		times = append(times, time.Since(began))
 	}
+	slices.Sort(times)
+	t.Logf("in the median %s, at most %s", times[len(times)/2], times[len(times)-1])
+	long.Less(t, times[len(times)/2], within+10*time.Millisecond)
+	require.Less(t, times[len(times)-1], counter.DefaultPatience, "the time of a decision, not of the store")
 }
 
 // 2,000 rules cost what 3 cost.

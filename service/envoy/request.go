@@ -112,11 +112,11 @@ type target struct {
 // counted reports whether t is counted.
 func (t *target) counted() bool { return t.rule != nil && !t.rule.unlimited() && !t.replaced }
 
-// costs reports whether t tells hits that are counted whatever the limit: those that a
+// costs reports whether the hits of t are counted whatever the limit: those that a
 // descriptor has of its own are known afterwards.
 func (t *target) costs() bool { return t.HitsAddend != nil && t.n > 0 && !t.IsNegativeHits }
 
-// targets finds the rule of each descriptor, and the feature that the rule counts.
+// targetsOf finds the rule of each descriptor, and the feature that the rule counts.
 // mayOverride says whether limits that a descriptor brings hold.
 func targetsOf(r *pb.RateLimitRequest, set *ruleset, mayOverride bool) []target {
 	root := set.domains[r.Domain]

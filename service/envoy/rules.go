@@ -67,6 +67,9 @@ func read(path string) (files []content, err error) {
 		files = append(files, content{at, data})
 		return err
 	})
+	if err == nil && len(files) == 0 { // such as a config map that is not mounted any more
+		err = fmt.Errorf("%s has no files, want files of rules", path)
+	}
 	return files, err
 }
 
@@ -74,8 +77,7 @@ func read(path string) (files []content, err error) {
 func sum(files []content) (s [sha256.Size]byte) {
 	h := sha256.New()
 	for _, f := range files {
-		fmt.Fprintf(h, "%d:%s%d:", len(f.name), f.name, len(f.data))
-		h.Write(f.data)
+		fmt.Fprintf(h, "%d:%s%d:%s", len(f.name), f.name, len(f.data), f.data)
 	}
 	return [sha256.Size]byte(h.Sum(s[:0]))
 }
@@ -169,16 +171,14 @@ func (s *Service) apply(files []content) error {
 	}
 	before := s.rules.Load()
 	switch rules := set.with(cmp.Or(before, &ruleset{})); {
-	case len(rules) == 0: // no files
 	case s.limiter.Load() != nil:
 		err = s.limiter.Load().ReplaceAll(rules...)
 	default:
 		cfg := s.cfg.Limiter
 		cfg.Rules = rules
 		var lim *limiter.Limiter
-		if lim, err = limiter.New(s.cfg.Counter, cfg); err == nil {
-			s.limiter.Store(lim)
-		}
+		lim, err = limiter.New(s.cfg.Counter, cfg)
+		s.limiter.Store(lim)
 	}
 	if err == nil {
 		s.applied = sum(files)

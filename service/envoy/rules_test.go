@@ -196,6 +196,10 @@ func TestReload(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(folder, "c.yaml")))
 	version("..none", map[string]string{"a.yaml": "domain: d"})
 	become(0)
+	require.NoError(t, os.RemoveAll(filepath.Join(folder, "more")))
+	require.NoError(t, os.Remove(filepath.Join(folder, "a.yaml")))
+	refused() // no files are no rules
+	require.Contains(t, d.Limiter().Stats().RulesRefused, "has no files")
 	_, before := d.Loads()
 	require.NoError(t, os.Symlink("/proc/sys/kernel/random/uuid", filepath.Join(folder, "u.yaml"))) // is another at each read
 	time.Sleep(100 * time.Millisecond)
@@ -238,6 +242,8 @@ func TestNew(t *testing.T) {
 	}
 	_, err := envoy.New(envoy.Config{})
 	require.ErrorContains(t, err, "Config.Counter is nil")
+	_, err = setup{folder: t.TempDir()}.new(t)
+	require.ErrorContains(t, err, "has no files")
 	_, err = setup{folder: "/nowhere"}.new(t)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
