@@ -38,7 +38,7 @@ type World struct {
 	count   *counter.Counter
 	fetch   *counter.Counter // given the same attempts, on fetched
 	fetched *buckets
-	racers  []*racer
+	racers  []*Racer
 	random  *rand.Rand
 	planned []attempt // in order of time; the traffic is Quiet meanwhile
 	traffic Traffic
@@ -71,18 +71,18 @@ type attempt struct {
 	ends string // if not empty: the name of the burst or pattern that ends here
 }
 
-// racer is a limiter and the hits that the limiter has admitted.
-type racer struct {
-	name     string
-	take     func(ctx context.Context, key counter.Key, n int64) (counter.Verdict, error)
-	window   []time.Time // of the hits in the window that ends now, oldest first
-	peak     int64       // the most in any window
-	admitted int64
-	last     bool // the last attempt was admitted
-	over     bool // more than the limit: has been told
-}
+// Racer is a limiter and what it has admitted.
+type Racer struct {
+	Name     string `json:"name"`
+	In       int64  `json:"in"`       // admitted in the window that ends now
+	Peak     int64  `json:"peak"`     // the most in any window
+	Admitted int64  `json:"admitted"` // of all attempts
 
-func (r *racer) in() int64 { return int64(len(r.window)) }
+	take   func(ctx context.Context, key counter.Key, n int64) (counter.Verdict, error)
+	window []time.Time // of the hits in the window that ends now, oldest first
+	last   bool        // the last attempt was admitted
+	over   bool        // more than the limit: has been told
+}
 
 // Traffic is a kind of attempts that go on.
 type Traffic string
@@ -111,7 +111,7 @@ func New(limit counter.Limit, seed uint64) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.racers = []*racer{{name: "abacus", take: func(ctx context.Context, key counter.Key, n int64) (counter.Verdict, error) {
+	w.racers = []*Racer{{Name: "abacus", take: func(ctx context.Context, key counter.Key, n int64) (counter.Verdict, error) {
 		return w.count.Take(ctx, key, n, counter.Limits{limit})
 	}}}
 	for _, other := range []struct {
@@ -127,7 +127,7 @@ func New(limit counter.Limit, seed uint64) (*World, error) {
 		if err != nil {
 			return nil, err
 		}
-		w.racers = append(w.racers, &racer{name: other.name, take: l.Take})
+		w.racers = append(w.racers, &Racer{Name: other.name, take: l.Take})
 	}
 	w.Pace(0)
 	return w, nil
@@ -157,7 +157,7 @@ func (w *World) Pace(frame time.Duration) {
 func (w *World) newSample() Sample {
 	s := Sample{At: millis(w.now.Truncate(w.grid).Add(w.grid)), In: make([]int64, len(w.racers)), Admitted: make([]int64, len(w.racers))}
 	for i, r := range w.racers {
-		s.In[i] = r.in()
+		s.In[i] = r.In
 	}
 	return s
 }
@@ -300,7 +300,7 @@ func (w *World) Step(ctx context.Context) error {
 func (w *World) tell() {
 	names := map[bool][]string{}
 	for _, r := range w.racers {
-		names[r.last] = append(names[r.last], r.name)
+		names[r.last] = append(names[r.last], r.Name)
 	}
 	var parts []string
 	for _, said := range []struct {
@@ -326,20 +326,21 @@ func (w *World) try(ctx context.Context, a attempt) error {
 	for i, r := range w.racers {
 		v, err := r.take(ctx, Key, 1)
 		if err != nil {
-			return fmt.Errorf("%s: %w", r.name, err)
+			return fmt.Errorf("%s: %w", r.Name, err)
 		}
 		if r.last = v.Allowed; !v.Allowed {
 			continue
 		}
 		r.window = append(r.window, a.at)
-		r.admitted++
-		r.peak = max(r.peak, r.in())
+		r.In++
+		r.Admitted++
+		r.Peak = max(r.Peak, r.In)
 		w.sample.Admitted[i]++
-		w.sample.In[i] = max(w.sample.In[i], r.in())
-		if !r.over && r.in() > w.limit.Max {
+		w.sample.In[i] = max(w.sample.In[i], r.In)
+		if !r.over && r.In > w.limit.Max {
 			r.over = true
 			w.say("%s: over the limit: %s, with %s admitted in the last %s in place of %s.",
-				w.clock(w.now), r.name, words.Commas(r.in()), rods.Singular(w.limit.Per), words.Commas(w.limit.Max))
+				w.clock(w.now), r.Name, words.Commas(r.In), rods.Singular(w.limit.Per), words.Commas(w.limit.Max))
 		}
 	}
 	if a.ends != "" {
@@ -352,7 +353,7 @@ func (w *World) try(ctx context.Context, a attempt) error {
 func (w *World) standing() string {
 	var all []string
 	for _, r := range w.racers {
-		all = append(all, fmt.Sprintf("%s %s", r.name, words.Commas(r.in())))
+		all = append(all, fmt.Sprintf("%s %s", r.Name, words.Commas(r.In)))
 	}
 	return text.List(all)
 }
@@ -380,6 +381,7 @@ func (w *World) moveTo(t time.Time) {
 func (w *World) leave(t time.Time) {
 	for _, r := range w.racers {
 		r.window = slices.DeleteFunc(r.window, func(hit time.Time) bool { return t.Sub(hit) >= w.limit.Per })
+		r.In = int64(len(r.window))
 	}
 }
 
@@ -430,14 +432,6 @@ type Fetched struct {
 	Mean float64 `json:"mean"` // of all attempts
 }
 
-// Racer is the state of a limiter.
-type Racer struct {
-	Name     string `json:"name"`
-	In       int64  `json:"in"`       // admitted in the window that ends now
-	Peak     int64  `json:"peak"`     // the most in any window
-	Admitted int64  `json:"admitted"` // of all attempts
-}
-
 // Sample is a span of the past. In[i] is the most hits that racer i had in a window
 // that ended in the span, Admitted[i] the hits that racer i admitted in the span.
 type Sample struct {
@@ -459,7 +453,7 @@ func (w *World) Frame(ctx context.Context) (*Frame, error) {
 		Rods: view, Fetched: Fetched{w.fetched.last, float64(w.fetched.all) / float64(max(1, w.tried))}, Samples: w.samples, Present: w.sample, Said: w.said,
 	}
 	for _, r := range w.racers {
-		f.Racers = append(f.Racers, Racer{r.name, r.in(), r.peak, r.admitted})
+		f.Racers = append(f.Racers, *r)
 	}
 	w.samples, w.said = []Sample{}, []string{} // in JSON [], not null
 	return f, nil
