@@ -158,7 +158,7 @@ func TestReload(t *testing.T) {
 func TestTheStoreStops(t *testing.T) {
 	server := servertest.StartRedis(t)
 	const local = "events: {mail: {user: {limits: 3/h, on_failure: fail-local}}}"
-	config := fmt.Sprintf("store: redis://%s/0\nrules: rules.yaml\ndrain: 10ms\ndecide_within: 50ms\nlisten: {http: '127.0.0.1:0'}\n", server.Addr)
+	config := fmt.Sprintf("store: redis://%s/0\nrules: rules.yaml\ndrain: 10ms\ndecide_within: 300ms\nlisten: {http: '127.0.0.1:0'}\n", server.Addr)
 	start := func(rules string) *daemon {
 		return serve(t, filepath.Join(files(t, map[string]string{"abacusd.yaml": config, "rules.yaml": rules}), "abacusd.yaml")).ready()
 	}
