@@ -78,7 +78,7 @@ func (l *logFlags) log(in *input, bar *cli.Progress) *eventlog.Log {
 	return log
 }
 
-// output is a file that is written beside the report. A file of the same name
+// output is a file that is written next to the report. A file of the same name
 // keeps its content until the first Write.
 type output struct {
 	file  *os.File

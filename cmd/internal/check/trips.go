@@ -22,7 +22,7 @@ const (
 	farAway      = time.Millisecond // a plain command beyond this time waits for the network
 )
 
-// trips measures a Take beside the cheapest command of the server.
+// trips measures a Take next to the cheapest command of the server.
 func (r *run) trips(ctx context.Context) (Result, error) {
 	result := Result{Name: "speed", Promise: "one round trip", Status: OK}
 	c, err := r.counter(tiers.Default, r.cfg.Timeout, "")

@@ -24,7 +24,7 @@ import (
 	"github.com/abacus-go/abacus/internal/dur"
 )
 
-// The exit statuses, beside 0.
+// The exit statuses other than 0.
 const (
 	ExitInput       = 1 // bad or unreadable input, a store that failed, output that cannot be written
 	ExitUsage       = 2 // a mistake on the command line

@@ -29,7 +29,7 @@ const raceEnv = "atexit_sleep_ms=0"
 
 var update = flag.Bool("update", false, "write what the commands print into the scripts that compare it")
 
-// Command is a command of a script beside those of testscript.
+// Command is a command of a script next to those of testscript.
 type Command = func(ts *testscript.TestScript, neg bool, args []string)
 
 // Scripts runs the scripts of testdata/script, and fails if there are less than least.

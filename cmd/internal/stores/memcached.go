@@ -22,7 +22,7 @@ import (
 )
 
 // Memcached is the servers of a store on memcached, seen by a second client
-// beside the store's, and the names of all items written by the store.
+// next to the store's, and the names of all items written by the store.
 //
 // The names are remembered because memcached cannot list items by prefix: the
 // only list is of all items of the server, whatever their owners, and is missing

@@ -16,7 +16,7 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// Redis is the servers of a store on Redis, seen by a client beside the store's.
+// Redis is the servers of a store on Redis, seen by a client next to the store's.
 type Redis struct {
 	Client goredis.UniversalClient
 	store  redis.Store

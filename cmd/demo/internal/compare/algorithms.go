@@ -188,7 +188,7 @@ func textbook[L classic.Measured](name, worst string, limiter func(counter.Limit
 		if a.on == stores.InMemory {
 			cfg.Prefix = "" // a name's length is memory
 			if c.grace == 0 {
-				cfg.Grace = -1 // nobody is behind
+				cfg.Grace = -1 // no one is behind
 			}
 		}
 		build := func(store *classic.Store, err error) (classic.Measured, error) {

@@ -39,7 +39,7 @@ type Comparison struct {
 	prefix string
 	now    time.Time // of the event under decision
 	grace  time.Duration
-	quiet  bool // nobody else uses the Redis
+	quiet  bool // no one else uses the Redis
 	given  int64
 }
 

@@ -16,33 +16,28 @@ import (
 // columns must stand in a header, in any order.
 var columns = [...]string{"time_us", "event", "feature"}
 
-// records splits lines into fields. Each line is a record of its own: package
-// encoding/csv alone lets a record go on over any number of lines, so that a stray
-// quote would swallow the rest of a log.
-type records struct {
-	line bytes.Reader
-	csv  *csv.Reader // of line
-}
-
-// split returns the fields of a line, valid until the following call.
-func (r *records) split(line []byte) ([]string, error) {
-	if r.csv == nil {
-		r.csv = csv.NewReader(&r.line)
-		r.csv.ReuseRecord, r.csv.FieldsPerRecord = true, -1
+// newSplit returns a function that splits a line into fields, valid until the following
+// call. Each line is a record of its own: package encoding/csv alone lets a record go on
+// over any number of lines, so that a stray quote would swallow the rest of a log.
+func newSplit() func(line []byte) ([]string, error) {
+	var line bytes.Reader
+	in := csv.NewReader(&line)
+	in.ReuseRecord, in.FieldsPerRecord = true, -1
+	return func(text []byte) ([]string, error) {
+		line.Reset(text)
+		fields, err := in.Read()
+		var wrong *csv.ParseError
+		if errors.As(err, &wrong) { // the line is told by the reader
+			err = fmt.Errorf("byte %d: %w", wrong.Column, wrong.Err)
+		}
+		return fields, err
 	}
-	r.line.Reset(line)
-	fields, err := r.csv.Read()
-	var wrong *csv.ParseError
-	if errors.As(err, &wrong) { // the line is told by the reader
-		err = fmt.Errorf("byte %d: %w", wrong.Column, wrong.Err)
-	}
-	return fields, err
 }
 
 // newCSV returns a parser of the records below a header.
 func newCSV(header []byte) (func(line []byte) (Event, error), error) {
-	records, names, at := &records{}, names{}, [len(columns)]int{}
-	head, err := records.split(header)
+	split, names, at := newSplit(), names{}, [len(columns)]int{}
+	head, err := split(header)
 	if err != nil {
 		return nil, fmt.Errorf("header: %w", err)
 	}
@@ -57,7 +52,7 @@ func newCSV(header []byte) (func(line []byte) (Event, error), error) {
 	}
 	width := len(head)
 	return func(line []byte) (e Event, err error) {
-		fields, err := records.split(line)
+		fields, err := split(line)
 		if err != nil {
 			return e, err
 		}

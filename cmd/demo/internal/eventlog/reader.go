@@ -121,7 +121,7 @@ func (r *reader) open() error {
 	}
 	// A header with any of the wanted columns is CSV, so that the error can name a
 	// missing column.
-	fields, _ := new(records).split(first)
+	fields, _ := newSplit()(first)
 	_, other := newCLF(nil)(first)
 	switch isCSV := slices.ContainsFunc(fields, func(f string) bool { return slices.Contains(columns[:], strings.TrimSpace(f)) }); {
 	case r.Format == CSV || isCSV:

@@ -73,7 +73,7 @@ func NewCounter(store backend.Store, l tiers.Ladder, skew time.Duration, prefix 
 	})
 }
 
-// Run replays all of log. The Report has all decisions, also beside an error: an
+// Run replays all of log. The Report has all decisions, also next to an error: an
 // [eventlog.Error], the error of ctx, an error of the store, or an error of
 // Config.Decided.
 func (r *Replay) Run(ctx context.Context, log *eventlog.Log) (*Report, error) {
