@@ -294,7 +294,7 @@ func TestDistinctValues(t *testing.T) {
 
 var strikes = []limiter.Rule{
 	{Event: "search", Kind: "ip", Limits: counter.MustLimits("30/m")},
-	{Event: "strike", Kind: "ip", Limits: counter.MustLimits("3/h"), Ban: 24 * time.Hour},
+	{Event: "strike", Kind: "ip", Limits: counter.MustLimits("3/h"), Ban: limiter.Bans{24 * time.Hour}},
 }
 
 func search(ctx context.Context, lim *limiter.Limiter, ip feature.Feature) (limiter.Verdict, error) {

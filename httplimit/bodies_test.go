@@ -82,7 +82,7 @@ func stall(t *testing.T, h http.Handler, err error, form string, lines ...string
 // as by Allow: a ban begins, Observe hears of one decision.
 func TestBodyIsReadIfTheOtherRulesAdmit(t *testing.T) {
 	banned := by("ip", "2/m")
-	banned.Ban = time.Hour
+	banned.Ban = limiter.Bans{time.Hour}
 	byField := httplimit.NewSource("user", httplimit.Form("user"))
 	elseIP := limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits("9/h"), Else: "ip", ElseLimits: counter.MustLimits("2/h")}
 	for _, row := range []struct {

@@ -462,7 +462,7 @@ func TestFieldsOfLimitsByCall(t *testing.T) {
 // During a ban no limit of the client has room, and Retry-After is what is left
 // of the ban.
 func TestFieldsOfABan(t *testing.T) {
-	rule := limiter.Rule{Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/m"), Ban: counter.MustLimits("1/h")[0].Per}
+	rule := limiter.Rule{Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/m"), Ban: limiter.Bans{counter.MustLimits("1/h")[0].Per}}
 	s := newSite(t, newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), rule), Features: []httplimit.Source{byIP}})(welcome))
 	got := s.get()
 	require.Equal(t, 200, got.status)

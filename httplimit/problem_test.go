@@ -66,7 +66,7 @@ func TestInvalidByTheHandlerItself(t *testing.T) {
 // would have been.
 func TestProblemOf(t *testing.T) {
 	banning := by("ip", "1/h")
-	banning.Ban = 2 * time.Hour
+	banning.Ban = limiter.Bans{2 * time.Hour}
 	const link = `<https://docs.example.org/limits>; rel="help"`
 	changed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, _ := httplimit.ProblemOf(r.Context())

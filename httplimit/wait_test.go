@@ -28,15 +28,15 @@ func TestMaxWait(t *testing.T) {
 	type answer struct{ at, status int }
 	const free = 10
 	for _, row := range []struct {
-		name     string
-		cfg      httplimit.Config
-		lc       limiter.Config
-		lasts    time.Duration // of the handler
-		hangUp   int           // the request that its client ends after three seconds
-		path     string
-		away     bool          // the store, for the first second
-		late     bool          // the answers of that second come at its end
-		want     []answer      // of requests that come a millisecond after one another
+		name   string
+		cfg    httplimit.Config
+		lc     limiter.Config
+		lasts  time.Duration // of the handler
+		hangUp int           // the request that its client ends after three seconds
+		path   string
+		away   bool     // the store, for the first second
+		late   bool     // the answers of that second come at its end
+		want   []answer // of requests that come a millisecond after one another
 	}{
 		{name: "in order", cfg: httplimit.Config{MaxWait: 15 * time.Second}, want: []answer{{0, 200}, {0, 200}, {free, 200}, {free, 200}, {free, 429}}},
 		{name: "at once, since the turn comes too late", cfg: httplimit.Config{MaxWait: 5 * time.Second}, want: []answer{{0, 200}, {0, 200}, {0, 429}, {0, 429}}},

@@ -3,6 +3,8 @@ package limiter
 import (
 	"context"
 	"encoding/binary"
+	"math/bits"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +17,12 @@ import (
 func (v *Verdict) lookForBans() {
 	for _, s := range v.Verdict.All() {
 		if feature, isBan := strings.CutPrefix(s.Key.Feature, banPrefix); isBan && s.RetryAfter > 0 {
-			v.bans = append(v.bans, banned{counter.Key{Event: s.Key.Event, Feature: feature}, s.RetryAfter})
+			b := banned{counter.Key{Event: s.Key.Event, Feature: feature}, s.Limit, s.RetryAfter}
+			if last := len(v.bans) - 1; last < 0 || v.bans[last].key != b.key {
+				v.bans = append(v.bans, b)
+			} else if b.left > v.bans[last].left { // by a longer window
+				v.bans[last] = b
+			}
 		}
 	}
 	if v.Banned = len(v.bans) > 0; v.Banned || strings.HasPrefix(v.Key.Feature, banPrefix) {
@@ -34,8 +41,10 @@ func (l *Limiter) ban(ctx context.Context, v *Verdict, c *call, asks []counter.A
 		return
 	}
 	for _, b := range c.bans {
-		if left := v.bannedFor(asks[b.ask].Key); left > 0 && b.ban.local != nil {
-			b.ban.local.Learn(asks[b.ask+1].Key, left)
+		for _, known := range v.bans {
+			if b.ban.local != nil && known.key == asks[b.ask].Key {
+				b.ban.local.Learn(asks[b.ask+1].Key, known.step, known.left)
+			}
 		}
 	}
 }
@@ -104,23 +113,16 @@ func (l *Limiter) beginBans(ctx context.Context, v *Verdict, c *call, asks []cou
 		if ask.N == 0 || !v.denies(states, ask.Key) || v.bannedFor(ask.Key) > 0 {
 			continue
 		}
-		var taken counter.Verdict
-		on, begun := b.ban.counter, false
+		begun, ok := banned{}, false
 		switch {
 		case !v.local && ask.Held == nil:
-			taken, begun = b.ban.inStore(ctx, l.taker, asks[b.ask+1].Key, c.Until)
+			begun, ok = b.ban.begin(ask.Key, b.ban.counter, b.ban.inStore(ctx, l.taker, c.Until))
 		case v.local && c.Rules[b.ask] != nil && c.Rules[b.ask].Denies(ask.Key, fallback.Least(ask)):
-			on = b.ban.here
-			taken, begun = b.ban.local.Begin(asks[b.ask+1].Key)
+			begun, ok = b.ban.begin(ask.Key, b.ban.here, b.ban.inProcess)
 		}
-		if !begun {
-			continue
+		if ok {
+			v.Banned, v.bans = true, append(v.bans, begun)
 		}
-		left := taken.RetryAfter
-		if taken.Allowed {
-			left = taken.ResetAfter + on.Config().Skew // as RetryAfter: the next call may come from the slowest clock
-		}
-		v.Banned, v.bans = true, append(v.bans, banned{ask.Key, left})
 	}
 	if v.Banned {
 		v.bind()
@@ -140,11 +142,56 @@ func (v *Verdict) denies(states []counter.State, key counter.Key) (denied bool) 
 	return denied
 }
 
-// inStore begins a ban, by until. A ban that comes later holds too.
-func (b *ban) inStore(ctx context.Context, taker *fallback.Fallback, key counter.Key, until time.Time) (taken counter.Verdict, ok bool) {
-	c := &fallback.Call{Policy: fallback.Open, Until: until}
-	by, err := taker.Take(ctx, c, []counter.Ask{{Key: key, N: 1, Limits: b.take, On: b.counter}}, &taken)
-	return taken, err == nil && by.Degraded == nil
+// asking asks a store about the key of a ban: for n hits, or about 0.
+type asking func(key counter.Key, n int64, limits counter.Limits) (counter.Verdict, bool)
+
+// inStore asks the store, by until.
+func (b *ban) inStore(ctx context.Context, taker *fallback.Fallback, until time.Time) asking {
+	return func(key counter.Key, n int64, limits counter.Limits) (v counter.Verdict, ok bool) {
+		c := &fallback.Call{Policy: fallback.Open, Until: until}
+		if n == 0 {
+			c.Mode = fallback.Peeking
+		}
+		by, err := taker.Take(ctx, c, []counter.Ask{{Key: key, N: n, Limits: limits, On: b.counter}}, &v)
+		return v, err == nil && by.Degraded == nil
+	}
+}
+
+// inProcess asks the local counter.
+func (b *ban) inProcess(key counter.Key, n int64, limits counter.Limits) (v counter.Verdict, ok bool) {
+	if n > 0 {
+		return b.local.Begin(key, n, limits)
+	}
+	v, err := b.here.Peek(context.Background(), key, 0, limits)
+	return v, err == nil
+}
+
+// begin begins the ban of a feature that follows the bans which on remembers, unless
+// another call has begun it: a ban that comes later holds too.
+func (b *ban) begin(feature counter.Key, on *counter.Counter, ask asking) (begun banned, ok bool) {
+	key, count := b.key(feature), int64(0)
+	if len(b.look) > 1 {
+		v, ok := ask(key, 0, append(slices.Clip(b.look), counter.Limit{Max: counter.MaxCount, Per: b.memory}))
+		if !ok || !v.Allowed { // another call has begun it
+			return banned{feature, v.Limit, v.RetryAfter}, ok
+		}
+		all := v.All()
+		count = counter.MaxCount - all[len(all)-1].Remaining
+	}
+	step := min((bits.Len64(uint64(count))+7)/8, len(b.look)-1)
+	n := b.look[step].Max + 1
+	v, ok := ask(key, n, counter.Limits{{Max: count + n, Per: b.memory}})
+	begun = banned{feature, b.look[step], v.RetryAfter}
+	switch {
+	case !ok:
+	case len(b.look) > 1:
+		v, ok = ask(key, 0, b.look)
+		begun.step, begun.left = v.Limit, v.RetryAfter
+		ok = ok && begun.left > 0
+	case v.Allowed:
+		begun.left = v.ResetAfter + on.Config().Skew // as RetryAfter: the next call may come from the slowest clock
+	}
+	return begun, ok
 }
 
 // complete adds to v what is known without the store.

@@ -102,7 +102,7 @@ func TestCredit(t *testing.T) {
 		clock, decisions := newClock(), 0
 		c := derivingCounter(t, store, counter.Config{Patience: patience, Now: clock.now})
 		banning := by("user", "9/h")
-		banning.Ban = 2 * time.Hour
+		banning.Ban = limiter.Bans{2 * time.Hour}
 		lim := newLimiter(t, c, limiter.Config{
 			Rules:        []limiter.Rule{by("ip", "5/h"), banning, soft(0, by("user", "3/d")), soft(0, ifMissing(limiter.MissingSkip, by("email", "9/s, 3/d")))},
 			DecideWithin: 2 * patience, Observe: func(limiter.Decision) { decisions++ },
@@ -270,7 +270,7 @@ func TestRefundThatFails(t *testing.T) {
 // A denial that open hits alone explain is told a short wait, and begins no ban.
 func TestOpenHits(t *testing.T) {
 	rule := by("ip", "2/15m, 3/d")
-	rule.Ban = 24 * time.Hour
+	rule.Ban = limiter.Bans{24 * time.Hour}
 	lim := newLimiter(t, newCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: []limiter.Rule{rule}})
 	home := ip("192.0.2.1")
 	open := func() limiter.Verdict {
@@ -308,7 +308,7 @@ func TestDeniedCallsKeepNoBanAway(t *testing.T) {
 	const took, callers, attempts = 2 * time.Millisecond, 4, 50
 	synctest.Test(t, func(t *testing.T) {
 		rule := by("ip", "10/15m")
-		rule.Ban = 24 * time.Hour
+		rule.Ban = limiter.Bans{24 * time.Hour}
 		lim := newLimiter(t, newCounter(t, newFarStore(took), counter.Config{}), limiter.Config{Rules: []limiter.Rule{rule}})
 		var banned atomic.Int64
 		var all sync.WaitGroup

@@ -15,7 +15,7 @@ func BanHits(t testing.TB, l *Limiter, event, text string) int64 {
 	of := l.rules.Load().events[event]
 	kind := feature.KindOf(text)
 	b := of.by(kind, false).ban
-	n, err := b.counter.Count(context.Background(), counter.Key{Event: event, Feature: banPrefix + text}, b.take[0].Per)
+	n, err := b.counter.Count(context.Background(), counter.Key{Event: event, Feature: banPrefix + text}, b.memory)
 	require.NoError(t, err)
 	return n.High
 }

@@ -85,7 +85,9 @@ func TestEraseAfterAChangedBan(t *testing.T) {
 	onStores(t, func(t *testing.T, store backend.Store, in stored) {
 		banning := func(ban time.Duration) limiter.Rule {
 			rule := by("email", "1/h")
-			rule.Ban = ban
+			if ban > 0 {
+				rule.Ban = limiter.Bans{ban}
+			}
 			return rule
 		}
 		lim := newLimiter(t, newCounter(t, store, counter.Config{Patience: patience}), limiter.Config{

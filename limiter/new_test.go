@@ -280,7 +280,7 @@ func TestNewChecksOverrides(t *testing.T) {
 		`.Overrides[0].Limits: counter: limit 1/2d: `:                                                                                   except(by("ip", "1/h"), limiter.Override{Value: "192.0.2.1", Limits: counter.MustLimits("1/2d")}),
 		`.Percent is 10, but .Soft is not set, want a soft rule, which is enforced for the share`:                                       {Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/h"), Percent: 10},
 		`.Percent is 101, want 1 to 100, or 0 for none`:                                                                                 soft(101, by("ip", "1/h")),
-		`.Ban is 1h0m0s, but .Soft is set, want no ban by a rule that denies nobody`:                                                    {Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/h"), Ban: time.Hour, Soft: true},
+		`.Ban is 1h, but .Soft is set, want no ban by a rule that denies nobody`:                                                        {Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/h"), Ban: limiter.Bans{time.Hour}, Soft: true},
 	} {
 		_, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{rule}})
 		require.ErrorContains(t, err, "Config.Rules[0]"+want)

@@ -74,7 +74,7 @@ func TestTimes(t *testing.T) {
 func TestTimesZeroAlone(t *testing.T) {
 	var seen []limiter.Decision
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
-	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{{Event: "signup", Kind: "user", Limits: counter.MustLimits("2/m"), Ban: time.Hour}}, Observe: func(d limiter.Decision) { seen = append(seen, d) }})
+	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{{Event: "signup", Kind: "user", Limits: counter.MustLimits("2/m"), Ban: limiter.Bans{time.Hour}}}, Observe: func(d limiter.Decision) { seen = append(seen, d) }})
 	for range 3 {
 		v := allow(t, lim, limiter.Times(user("ada"), 0))
 		require.Equal(t, []any{limiter.OutcomeAdmitted, int64(2)}, []any{v.Outcome(), v.Remaining})
@@ -206,7 +206,7 @@ func TestTimesOfOpenHits(t *testing.T) {
 // in a call that others deny.
 func TestCharged(t *testing.T) {
 	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
-		lim, c := withClock(t, store, newClock(), by("ip", "3/h"), limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits("5/h"), Ban: 2 * time.Hour})
+		lim, c := withClock(t, store, newClock(), by("ip", "3/h"), limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits("5/h"), Ban: limiter.Bans{2 * time.Hour}})
 		home, cost := ip("192.0.2.1"), limiter.Charged(limiter.Times(user("ada"), 3))
 		ladder := lim.Rules("signup")[1].Ladder
 		of, err := c.With(ladder, nil)

@@ -3,9 +3,11 @@ package limiter
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/inside"
 	"github.com/abacus-go/abacus/limiter/fallback"
 	"github.com/abacus-go/abacus/tiers"
@@ -66,7 +68,7 @@ func (p *prepared) bind(store *ladders) (err error) {
 			}
 		}
 	}
-	if p.Ban > 0 {
+	if len(p.Ban) > 0 {
 		p.prefix = banPrefix
 		p.ban, err = newBan(p.Ban, store)
 	}
@@ -147,26 +149,34 @@ func (l *ladders) on(ladder tiers.Ladder, former *counter.Config) (*counter.Coun
 	return c, err
 }
 
-// ban is the Ban of a rule. A feature is banned while the key of the ban holds a
-// hit. Each call looks at the key of the ban in the step that judges the feature:
-// no hits under a Max of zero. A call denied by the feature's limits takes the
-// only hit that fits under a Max of 1. So one of several racing calls begins the
-// ban, and none prolongs the ban.
+// ban is the Ban of a rule. The key of the ban counts the bans of a feature: 1 for the
+// first, and 256 times as many for each step further, so that the bans of a step, also
+// those of processes that had no store, are fewer than one of the next. A feature is
+// banned while the window of a step has as many as a ban of the step. Each call looks at
+// the key in the step that judges the feature, under a Max of one less for each window. A
+// call denied by the feature's limits takes a ban with room for one only, above those it
+// has seen. So one of several racing calls begins the ban, and none prolongs it.
 type ban struct {
-	counter    *counter.Counter // counts on the ladder of the ban
-	look, take counter.Limits
-	here       *counter.Counter // counts the bans that this process knows of, on the local counter; nil if the rule never counts locally
-	local      *fallback.Rule   // look, on here; nil too
+	counter *counter.Counter // counts on the ladder of the ban
+	look    counter.Limits   // a window for each step
+	memory  time.Duration    // from the beginning of a ban, for the next to go a step further
+	here    *counter.Counter // counts the bans that this process knows of, on the local counter; nil if the rule never counts locally
+	local   *fallback.Rule   // look, on here; nil too
 }
 
 // banPrefix begins the Feature of a ban's key, before the text of the feature.
 // No kind is empty, so no feature has such a key.
 const banPrefix = ":ban:"
 
-// newBan returns a ban of a length, on the counters of store.
-func newBan(per time.Duration, store *ladders) (*ban, error) {
-	c, err := store.on(tiers.For(per), nil)
-	return &ban{counter: c, look: counter.Limits{{Max: 0, Per: per}}, take: counter.Limits{{Max: 1, Per: per}}}, err
+// newBan returns bans of these lengths, on the counters of store.
+func newBan(lengths Bans, store *ladders) (*ban, error) {
+	b := &ban{memory: lengths.memory()}
+	for i, per := range lengths {
+		b.look = append(b.look, counter.Limit{Max: 1<<(8*i) - 1, Per: per})
+	}
+	var err error
+	b.counter, err = store.on(tiers.For(append(b.look.Windows(), b.memory)...), nil)
+	return b, err
 }
 
 // bindLocally prepares the ban for the local counter.
@@ -180,6 +190,49 @@ func (b *ban) bindLocally(taker *fallback.Fallback, local *ladders) (err error) 
 // key is the key of the ban of a feature, from the feature's own key.
 func (b *ban) key(of counter.Key) counter.Key {
 	return counter.Key{Event: of.Event, Feature: banPrefix + of.Feature}
+}
+
+// MaxBans is the largest number of times of a Rule.Ban.
+const MaxBans = 6
+
+// Bans are the lengths of the bans of a feature, from the first to the longest, which is
+// also that of all later bans.
+type Bans []time.Duration
+
+// String returns the lengths as a rules file has them: "10m", or "1m, 10m, 1h".
+func (b Bans) String() string {
+	var all []string
+	for _, length := range b {
+		all = append(all, dur.Format(length))
+	}
+	return strings.Join(all, ", ")
+}
+
+// memory is the time from the beginning of a ban for which the next goes a step further.
+func (b Bans) memory() time.Duration {
+	if longest := b[len(b)-1]; len(b) > 1 {
+		return 2 * longest
+	}
+	return b[0]
+}
+
+// wrong returns what is wanted of b, if it is wrong.
+func (b Bans) wrong() string {
+	if len(b) > MaxBans {
+		return fmt.Sprintf("at most %d lengths", MaxBans)
+	}
+	for i, length := range b {
+		switch {
+		case length < tiers.MinWindow || length > tiers.MaxWindow:
+			return fmt.Sprintf("%s to %s, or none", dur.Format(tiers.MinWindow), dur.Format(tiers.MaxWindow))
+		case i > 0 && length <= b[i-1]:
+			return "each length above the one before"
+		}
+	}
+	if len(b) > 0 && b.memory() > tiers.MaxWindow {
+		return fmt.Sprintf("at most %s, if there are several", dur.Format(tiers.MaxWindow/2))
+	}
+	return ""
 }
 
 // inner returns what a Limiter needs of a Counter and users do not.

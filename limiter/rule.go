@@ -57,9 +57,11 @@ type Rule struct {
 	// is counted, and none prolongs the ban. A call beyond the limits after the ban
 	// begins another ban, so Ban is for limits with a shorter Per. The time is exact
 	// to the bucket, as a limit with a Per of Ban. Under FailLocal a ban that this
-	// process knows of holds while the store is away: see docs/guarantees.md. Default:
-	// none.
-	Ban time.Duration `json:",omitempty"`
+	// process knows of holds while the store is away: see docs/guarantees.md. Of
+	// several times, up to [MaxBans], each ban takes the next, if it begins within
+	// twice the longest after the last one has begun, and the first one otherwise. The
+	// longest stays. Default: none.
+	Ban Bans `json:",omitempty"`
 
 	// Ladder is the set of tiers that the hits of the rule are added to. All limits
 	// of the rule must be windows of the ladder. Default: the Ladder of the
@@ -165,9 +167,9 @@ func (r Rule) check() error {
 		return fmt.Errorf(".Else is %q, want another kind than .Kind, of printable ASCII without colon", r.Else)
 	case r.Else == "" && r.ElseLimits != nil:
 		return fmt.Errorf(".ElseLimits is %s, but .Else is empty, want the kind to which they apply", r.ElseLimits)
-	case r.Ban != 0 && (r.Ban < tiers.MinWindow || r.Ban > tiers.MaxWindow):
-		return fmt.Errorf(".Ban is %s, want %s to %s, or 0 for none", r.Ban, tiers.MinWindow, tiers.MaxWindow)
-	case r.Soft && r.Ban != 0:
+	case r.Ban.wrong() != "":
+		return fmt.Errorf(".Ban is %s, want %s", r.Ban, r.Ban.wrong())
+	case r.Soft && len(r.Ban) > 0:
 		return fmt.Errorf(".Ban is %s, but .Soft is set, want no ban by a rule that denies nobody", r.Ban)
 	case r.Percent < 0 || r.Percent > 100:
 		return fmt.Errorf(".Percent is %d, want 1 to 100, or 0 for none", r.Percent)
@@ -215,7 +217,7 @@ func (r Rule) beside(before *Rule, i int) error {
 		return differ("OnFailure", r.OnFailure, before.OnFailure, "policy")
 	case before.IfMissing != r.IfMissing:
 		return differ("IfMissing", r.IfMissing, before.IfMissing, "policy")
-	case before.Ban != r.Ban:
+	case !slices.Equal(before.Ban, r.Ban):
 		return differ("Ban", r.Ban, before.Ban, "ban")
 	case !before.Ladder.Equal(r.Ladder):
 		return differ("Ladder", strconv.Quote(r.Ladder.String()), strconv.Quote(before.Ladder.String()), "ladder")

@@ -25,7 +25,7 @@ func allowUpTo(t testing.TB, lim *limiter.Limiter, n int64, features ...feature.
 func TestAllowUpTo(t *testing.T) {
 	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
 		ban := by("user", "20/h")
-		ban.Ban = time.Hour
+		ban.Ban = limiter.Bans{time.Hour}
 		clock := newClock()
 		lim, _ := withClock(t, store, clock, by("ip", "10/h"), ban, soft(0, by("ip", "3/h")))
 		home, ada, eve := ip("192.0.2.1"), user("ada"), user("eve")

@@ -68,6 +68,7 @@ type Verdict struct {
 // banned is a key with the rest of the key's ban.
 type banned struct {
 	key  counter.Key
+	step counter.Limit // of ban.look
 	left time.Duration
 }
 

@@ -112,7 +112,7 @@ func TestExhaust(t *testing.T) {
 // The denial after Exhaust begins a ban, and a banned caller is exhausted.
 func TestExhaustUnderABan(t *testing.T) {
 	rule := by("ip", "5/h", limiter.FailClosed)
-	rule.Ban = 24 * time.Hour
+	rule.Ban = limiter.Bans{24 * time.Hour}
 	lim, clock := limitertest.New(t, rule)
 	require.False(t, limitertest.Exhaust(t, lim, "signup", home).Banned)
 	require.True(t, allow(t, lim, home).Banned)

@@ -70,7 +70,7 @@ func (d *decoder) alone(i int) {
 		p.whole = false
 		switch name, n := d.refused(i, nil, err); name {
 		case "Ban":
-			r.Ban = 0
+			r.Ban = nil
 		case "Percent":
 			r.Percent = 0
 		case "Former":

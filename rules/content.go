@@ -76,7 +76,13 @@ func (d *decoder) rule(event, kind string, kindLine, line int, n *yaml.Node, pat
 					r.Else, r.ElseLimits = "", nil
 				}
 			}},
-			field{"ban", func(n *yaml.Node, path string) { r.Ban = d.duration(n, path) }},
+			field{"ban", func(n *yaml.Node, path string) {
+				if n.Kind != yaml.SequenceNode {
+					r.Ban = bans(d.duration(n, path))
+					return
+				}
+				d.list(n, path, "at least one duration", func(_ int, n *yaml.Node, path string) { r.Ban = append(r.Ban, bans(d.duration(n, path))...) })
+			}},
 			field{"ladder", func(n *yaml.Node, path string) { r.Ladder = d.ladder(n, path) }},
 			field{"former", func(n *yaml.Node, path string) {
 				if ladder := d.ladder(n, path); ladder.Len() > 0 {
@@ -96,6 +102,14 @@ func (d *decoder) rule(event, kind string, kindLine, line int, n *yaml.Node, pat
 		r.Percent = 0 // which would need a soft rule
 	}
 	d.set.Rules, d.set.lines, d.places = append(d.set.Rules, r), append(d.set.lines, line), append(d.places, p)
+}
+
+// bans returns a ban of a length, if that is none of a fault.
+func bans(length time.Duration) limiter.Bans {
+	if length == 0 {
+		return nil
+	}
+	return limiter.Bans{length}
 }
 
 func (d *decoder) duration(n *yaml.Node, path string) time.Duration {

@@ -45,7 +45,7 @@ func TestFullFile(t *testing.T) {
 		},
 		{Event: "signup", Kind: "ip", Limits: counter.MustLimits("10/h"), Soft: true, Percent: 10},
 		{
-			Event: "signup", Kind: "email", Limits: counter.MustLimits("3/d"), Ban: 24 * time.Hour, Ladder: must(tiers.Parse("1s:7d,1m:7d,1h:7d")), Former: former,
+			Event: "signup", Kind: "email", Limits: counter.MustLimits("3/d"), Ban: limiter.Bans{24 * time.Hour}, Ladder: must(tiers.Parse("1s:7d,1m:7d,1h:7d")), Former: former,
 			Overrides: []limiter.Override{{Domain: "example.org", Exempt: true}},
 		},
 		{

@@ -21,8 +21,10 @@ func looserRule(old, rule limiter.Rule) string {
 	if reason := looser(old.Limits, rule.Limits); reason != "" {
 		return reason
 	}
-	if old.Ban > rule.Ban {
-		return "the ban is shorter"
+	for i := range max(len(old.Ban), len(rule.Ban)) {
+		if at(old.Ban, i) > at(rule.Ban, i) {
+			return "the ban is shorter"
+		}
 	}
 	without := [2]limiter.Override{{Limits: old.Limits}, {Limits: rule.Limits}}
 	for _, of := range slices.Concat(rule.Overrides, old.Overrides) {
@@ -134,4 +136,12 @@ func deniedOf(ctx context.Context, rule limiter.Rule, feature feature.Feature, h
 		}
 	}
 	return denied, nil
+}
+
+// at returns the length of the ban after i others; 0 for none.
+func at(bans limiter.Bans, i int) time.Duration {
+	if len(bans) == 0 {
+		return 0
+	}
+	return bans[min(i, len(bans)-1)]
 }

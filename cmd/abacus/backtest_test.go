@@ -111,5 +111,5 @@ func TestLooser(t *testing.T) {
 		a, b := limiter.Rule{Limits: limits, Overrides: row.old}, limiter.Rule{Limits: limits, Overrides: row.rule}
 		require.Equal(t, row.looser, looserRule(a, b) != "", "%v", row)
 	}
-	require.Equal(t, "the ban is shorter", looserRule(limiter.Rule{Limits: limits, Ban: time.Hour}, limiter.Rule{Limits: limits}))
+	require.Equal(t, "the ban is shorter", looserRule(limiter.Rule{Limits: limits, Ban: limiter.Bans{time.Hour}}, limiter.Rule{Limits: limits}))
 }

@@ -73,7 +73,7 @@ func diffRules(before, after []limiter.Rule) []ruleChange {
 		if !r.Soft {
 			lines = append(lines, changeLine{"counts", "nothing is added to the counts any more; they end by themselves within " + dur.Format(r.Ladder.At(r.Ladder.Len()-1).Keep)})
 		}
-		if r.Ban > 0 {
+		if len(r.Ban) > 0 {
 			lines = append(lines, bansEnd)
 		}
 		add(r, lines)
@@ -97,7 +97,7 @@ func compareRules(a, b limiter.Rule) []changeLine {
 	if a.Else == b.Else {
 		lines = append(lines, diffLimits("else: ", a.ElseLimits, b.ElseLimits)...)
 	}
-	change("ban", orNone(dur.Format(a.Ban)), orNone(dur.Format(b.Ban)))
+	change("ban", orNone(a.Ban.String()), orNone(b.Ban.String()))
 	change("on_failure", a.OnFailure, b.OnFailure)
 	change("if_missing", a.IfMissing, b.IfMissing)
 	change("percent", a.Percent, b.Percent)
@@ -113,7 +113,7 @@ func compareRules(a, b limiter.Rule) []changeLine {
 	} else if counted > 0 {
 		lines = append(lines, changeLine{"counts", "stay"})
 	}
-	if a.Ban > 0 && a.Ban != b.Ban {
+	if len(a.Ban) > 0 && !slices.Equal(a.Ban, b.Ban) {
 		lines = append(lines, bansEnd)
 	}
 	return lines
@@ -121,7 +121,7 @@ func compareRules(a, b limiter.Rule) []changeLine {
 
 // orNone is text, or none for that of the zero value.
 func orNone(text string) string {
-	if text == `""` || text == "0s" {
+	if text == `""` || text == "" {
 		return "none"
 	}
 	return text

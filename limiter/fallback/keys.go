@@ -145,11 +145,11 @@ func (k *localKey) tidy() {
 	}
 }
 
-// Begin counts a hit of key, at which r looks, in this process, unless there is one, and
-// has it carried to the store by the ladder of r, where the other processes find it. If
-// too many hits wait, the hit stays in this process.
-func (r *Rule) Begin(key counter.Key) (taken counter.Verdict, ok bool) {
-	taken, err := r.here.Take(context.Background(), key, 1, counter.Limits{{Max: 1, Per: r.limits[0].Per}})
+// Begin takes n hits of key, at which r looks, in this process, under limits, and has them
+// carried to the store by the ladder of r, where the other processes find them. If too
+// many hits wait, these stay in this process.
+func (r *Rule) Begin(key counter.Key, n int64, limits counter.Limits) (taken counter.Verdict, ok bool) {
+	taken, err := r.here.Take(context.Background(), key, n, limits)
 	l := r.local
 	if err != nil || !taken.Allowed || l.carrier.full(1) {
 		return taken, err == nil
@@ -159,21 +159,21 @@ func (r *Rule) Begin(key counter.Key) (taken counter.Verdict, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := l.key(key, r.store)
-	k.pend(r.bucket(at), at, 1)
+	k.pend(r.bucket(at), at, n)
 	l.carrier.put(k)
 	return taken, true
 }
 
-// Learn has the local counter know a hit of key, at which r looks, that the store has
-// answered, for the time without the store: left is the time until r sees no hit. The hit
-// ends here a bucket and the Skew of the local counter later at most. A local counter that
-// is full does not learn a hit.
-func (r *Rule) Learn(key counter.Key, left time.Duration) {
+// Learn has the local counter know hits of key, at which r looks, for the time without the
+// store, which has denied by limit, one of r: left is the time until they leave its
+// window. They leave it here a bucket and the Skew of the local counter later at most. A
+// local counter that is full does not learn them.
+func (r *Rule) Learn(key counter.Key, limit counter.Limit, left time.Duration) {
 	if known, err := r.here.Peek(context.Background(), key, 0, r.limits); err == nil && known.RetryAfter > 0 {
 		return
 	}
-	since := max(0, r.limits[0].Per-left)
-	_ = r.here.AddAt(context.Background(), key, 1, r.here.Config().Now().Add(-since))
+	since := max(0, limit.Per-left)
+	_ = r.here.AddAt(context.Background(), key, limit.Max+1, r.here.Config().Now().Add(-since))
 }
 
 // Forget drops the hits of a key that wait to be carried, and waits for the

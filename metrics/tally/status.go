@@ -73,7 +73,7 @@ type statusRule struct {
 	Limits     counter.Limits    `json:"limits"`
 	Else       string            `json:"else,omitempty"`
 	ElseLimits counter.Limits    `json:"else_limits,omitempty"`
-	Ban        time.Duration     `json:"ban,omitempty"`
+	Ban        limiter.Bans      `json:"ban,omitempty"`
 	Ladder     string            `json:"ladder"`
 	Soft       bool              `json:"soft,omitempty"`
 	Percent    int               `json:"percent,omitempty"`
@@ -129,7 +129,7 @@ func (s *status) writeRules(w io.Writer) {
 		if r.Else != "" {
 			fmt.Fprintf(w, "\telse %q: %s", r.Else, r.ElseLimits)
 		}
-		if r.Ban > 0 {
+		if len(r.Ban) > 0 {
 			fmt.Fprintf(w, "\tban: %s", r.Ban)
 		}
 		if r.Soft {

@@ -31,7 +31,7 @@ func ask(lim *limiter.Limiter, numbers *tally.Tally, method string, accept ...st
 
 var statusRules = []limiter.Rule{
 	{Event: "signup", Kind: "user", Limits: counter.MustLimits("2/m, 5/h"), Else: "ip", ElseLimits: counter.MustLimits("9 per week in Asia/Tokyo"), OnFailure: limiter.FailOpen},
-	{Event: "login", Kind: "user", Limits: counter.MustLimits("1/h"), Ban: time.Minute, IfMissing: limiter.MissingSkip},
+	{Event: "login", Kind: "user", Limits: counter.MustLimits("1/h"), Ban: limiter.Bans{time.Minute}, IfMissing: limiter.MissingSkip},
 }
 
 func TestStatus(t *testing.T) {
@@ -54,7 +54,7 @@ func TestStatus(t *testing.T) {
 	text := w.Body.String()
 	for _, line := range []string{
 		`Rules, 2026-03-01T12:00:00Z`,
-		`"login" by "user"   1/h       fail-closed  if missing: skip  ban: 1m0s`,
+		`"login" by "user"   1/h       fail-closed  if missing: skip  ban: 1m`,
 		`"signup" by "user"  2/m, 5/h  fail-open    if missing: deny  else "ip": 9 per week in Asia/Tokyo`,
 		`"signup" by "user"  over-limit  5`,
 		`"signup" by "user"  admitted    4`,

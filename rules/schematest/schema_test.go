@@ -69,7 +69,7 @@ func TestSchemaRefusesWhatParseRefuses(t *testing.T) {
 		true: {
 			"limits: 5/m", "limits: '5/m,20/h , 1000/7d'", "limits: 5/1m30s", "limits: 5/1.5h",
 			"limits: '5/m,2 per day in UTC , 9  per month from 31 in America/Port-au-Prince'", "limits: 0/2w", "limits: '5/min, 20/hour, 100/day'", "{limits: 5/m, ban: 2days}",
-			"{limits: 5/m, ban: 1week1day90min}", "{limits: 5/m, ban: 1d12h}",
+			"{limits: 5/m, ban: 1week1day90min}", "{limits: 5/m, ban: [1m, 10m, 1h]}", "{limits: 5/m, ban: 1d12h}",
 			"{limits: 5/m, ladder: 1s:1d}", "{limits: 5/m, soft: true}",
 			"{limits: 5/m, soft: true, percent: 100}", "{limits: 5/m, on_failure: fail-open}",
 			"{limits: 5/m, if_missing: share}", "{limits: 5/m, plans: {pro: 50/m}}",
@@ -85,7 +85,7 @@ func TestSchemaRefusesWhatParseRefuses(t *testing.T) {
 			"limits: 5 per month from x in UTC", "limits: 5 per day in", "limits: 5/day in UTC",
 			"limits: 5 per day in Asia/Tokyo 5/m", "limits: 5per day in UTC", "limits: 5/h 20/d", "limits: 5", "limits: five/m", "limits: '5/m,'", "limits: ''",
 			"limits: [5/m]", "limits:", "ban: 1h", "{limits: 5/m, limit: 5/m}",
-			"{limits: 5/m, ban: 12}", "{limits: 5/m, ban: 12x}", "{limits: 5/m, ladder: 1s}",
+			"{limits: 5/m, ban: 12}", "{limits: 5/m, ban: 12x}", "{limits: 5/m, ban: []}", "{limits: 5/m, ban: [1m, 2]}", "{limits: 5/m, ladder: 1s}",
 			"{limits: 5/m, soft: 'true'}", "{limits: 5/m, soft: true, percent: 0}",
 			"{limits: 5/m, percent: 10}", "{limits: 5/m, soft: true, percent: 1.5}",
 			"{limits: 5/m, on_failure: open}", "{limits: 5/m, if_missing: allow}",

@@ -22,7 +22,6 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/cmd/internal/web"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -355,7 +354,7 @@ func (s *Source) rules() ruleList {
 			note(r.Soft && r.Percent == 0, "soft: denies nobody")
 			note(r.Soft && r.Percent > 0, "soft: denies %d %% of the features", r.Percent)
 			note(r.Else != "", "without %s by %s: %s", r.Kind, r.Else, r.ElseLimits)
-			note(r.Ban > 0, "a denial bans for %s", dur.Format(r.Ban))
+			note(len(r.Ban) > 0, "a denial bans for %s", r.Ban)
 			note(len(r.Plans) > 0, "plans: %s", strings.Trim(fmt.Sprint(r.Plans), "[]"))
 			note(len(r.Overrides) > 0, "%d overrides", len(r.Overrides))
 			note(r.Former != nil, "counts by the former ladder, too")
