@@ -65,6 +65,7 @@ func ladders(t testing.TB) []tiers.Ladder {
 		"1s:10s, 10s:10m, 10m:1d",
 		"1m:1d, 1h:30d",
 		"1s:1h, 1m:1d, 1h:30d",
+		"1s:1h, 15m:32d, 1h:32d, 1d:32d",
 	} {
 		l, err := tiers.Parse(s)
 		require.NoError(t, err)

@@ -28,6 +28,8 @@ func years(s *subject) {
 			{time.Minute, 4, "5/m, 9/366d", false, 366*24*time.Hour - 2*time.Minute, 6},
 			{time.Minute, 3, "5/m, 9/366d", true, 0, 9},
 			{30 * 24 * time.Hour, 1, "5/m, 9/366d", false, 336*24*time.Hour - 3*time.Minute, 9},
+			{0, 1, "5/m, 1 per month in UTC", true, 0, 10},
+			{0, 1, "5/m, 1 per day in UTC", false, 20*time.Hour + 42*time.Minute, 10},
 		} {
 			now = now.Add(step.forward)
 			v, err := c.Take(context.Background(), key, step.n, counter.MustLimits(step.limits))

@@ -27,8 +27,8 @@ var crowdsAstride = []crowd{
 }
 
 // astrideOfProcesses has 40 racers in all processes for 7 places, at the end of the
-// bucket of their ticket: on its two sides, with clocks apart by the skew, callers
-// refuse each other. Never too many are admitted; patient callers leave no place
+// bucket of their ticket, or of a period: on its two sides, with clocks apart by the skew,
+// callers refuse each other. Never too many are admitted; patient callers leave no place
 // empty; and no loser is told a longer wait than a lone caller's afterwards, plus
 // Skew + Settle.
 func astrideOfProcesses(children []*child, store backend.Store, prefix string, out io.Writer) {
@@ -64,8 +64,8 @@ type astride struct {
 // race adds a round, and stops at an error of the store or at more admitted calls than
 // places.
 func (a *astride) race(children []*child, store backend.Store, prefix string, crowd crowd, round int) {
-	limit := []string{"7/d", "7/h", "7/m"}[round%3]
-	width := []time.Duration{time.Hour, time.Hour, time.Minute}[round%3]
+	limit := []string{"7/d", "7/h", "7/m", "7 per day in UTC"}[round%4]
+	width := []time.Duration{time.Hour, time.Hour, time.Minute, 24 * time.Hour}[round%4]
 	start := time.Now().Add(20 * time.Millisecond)
 	// The clock that is ahead by half the skew is at the boundary in the middle of the
 	// crowd.
@@ -74,9 +74,13 @@ func (a *astride) race(children []*child, store backend.Store, prefix string, cr
 	boundary := middle.Truncate(width).Add(width)
 	o := order{Race: fmt.Sprint(crowd.timeout, round), Limits: limit, Start: start, Within: within, Shift: boundary.Sub(middle), Timeout: crowd.timeout}
 	r := all(children, o)
-	a.taken, a.failed, a.slowest = a.taken+len(r.Admitted), a.failed+r.Failed, max(a.slowest, r.Slowest)
-	if len(r.Admitted) > places {
-		failf("%s, patience %s, round %d: %d admitted across the end of a bucket, want at most %d", limit, crowd.timeout, round, len(r.Admitted), places)
+	a.taken, a.failed, a.slowest = a.taken+min(places, len(r.Admitted)), a.failed+r.Failed, max(a.slowest, r.Slowest)
+	var labels []time.Time
+	for _, h := range r.Admitted {
+		labels = append(labels, h.Label)
+	}
+	if n := fullestPeriod(counter.MustLimits(limit)[0], labels); n > places {
+		failf("%s, patience %s, round %d: %d admitted across the end of a bucket, want at most %d", limit, crowd.timeout, round, n, places)
 	}
 	// A lone caller afterwards, on the clock that is right.
 	now, c := time.Now(), value(counter.New(store, o.config(prefix)))

@@ -76,6 +76,7 @@ var bites = map[string][]string{
 	"nothing is the newest":                                        {"steps against a model"},
 	"a window that reaches too short":                              {"a window is open to the right", "steps against a model"},
 	"the oldest bucket leaves with its start":                      {"a window is open to the right", "steps against a model", "a lone caller"},
+	"a limit keeps its first reach":                                {"steps against a model", "scripts"},
 	"a window closed at now":                                       {"a window is open to the right", "scripts"},
 	"looks first and adds later":                                   {"racing steps", "40 racers for 7 places"},
 	"a step for several times is made once":                        {"a step is made several times"},

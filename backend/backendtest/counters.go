@@ -36,6 +36,8 @@ func scripts(s *subject) {
 		{"1s:10s, 10s:10m, 10m:1d", each},
 		{"1m:1d, 1h:30d", each},
 		{"1s:1h, 1m:1d, 1h:30d", each},
+		{"1s:1h, 15m:32d, 1h:32d, 1d:32d", each}, // limits by the calendar, in most zones
+		{"1h:8d, 1d:31d", each},
 	} {
 		for i := range kind.scripts {
 			clock := clocks[i%len(clocks)]

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/parse"
 )
 
 // roundsVariable makes the races of a suite longer than a test run has time
@@ -25,36 +26,67 @@ func roundsOf(usual int) int {
 }
 
 // differ has callers with different limits and a different patience race for the
-// only place of a limit that all share.
+// only place of a limit that all share. Around the end of a period, where the callers'
+// clocks are apart by the skew, each of the two periods has a place.
 func differ(s *subject) {
-	callers := []struct {
-		limits  counter.Limits
-		timeout time.Duration
+	for i, row := range []struct {
+		limit, ladder string
+		at            time.Time
+		apart         time.Duration // the clocks of the first and the last caller
+		rounds        int
 	}{
-		{counter.MustLimits("1/d"), 10 * time.Second},
-		{counter.MustLimits("10/m, 1/d"), 20 * time.Second},
-		{counter.MustLimits("5/h, 1/d"), 5 * time.Second},
+		{"1/d", "1s:1d, 1m:1d, 1h:1d", noon, 0, 500},
+		{"1 per day in UTC", "1s:1d, 1m:1d, 1h:1d", noon, differSkew, 100},
+		{"1 per month in Asia/Kolkata", "1s:5h, 15m:32d, 1h:32d, 1d:32d", time.Date(2026, 3, 31, 18, 30, 0, 0, time.UTC), differSkew, 200},
+		{"1 per day in UTC", "1m:1d, 1d:1d", noon.Truncate(24 * time.Hour), differSkew, 200},
+	} {
+		limit := counter.MustLimits(row.limit)[0]
+		others := counter.MustLimits("10/m, 5/h")
+		limits := []counter.Limits{{limit}, {others[0], limit}, {others[1], limit}}
+		counters := make([]*counter.Counter, len(limits))
+		for j := range counters {
+			now := row.at.Add(row.apart * time.Duration(j-1) / 2)
+			counters[j] = s.counter(fmt.Sprint("d", i), counter.Config{Ladder: parse.Ladder(row.ladder), Skew: differSkew, Patience: time.Duration(5+5*j) * time.Second, Now: func() time.Time { return now }})
+		}
+		during(func() { raceForOne(counters, limits, limit, roundsOf(row.rounds)) }, "%s at %v by clocks %v apart", limit, row.at, row.apart)
 	}
-	counters := make([]*counter.Counter, len(callers))
-	for i := range callers {
-		now := noon
-		c := s.counter("d", counter.Config{Skew: 100 * time.Millisecond, Patience: callers[i].timeout, Now: func() time.Time { return now }})
-		counters[i] = c
-	}
-	rounds := roundsOf(500)
+}
+
+const differSkew = 100 * time.Millisecond
+
+// raceForOne has two or three callers, each with a Counter and limits, race for a place of
+// limit in rounds.
+func raceForOne(counters []*counter.Counter, limits []counter.Limits, limit counter.Limit, rounds int) {
 	for round := range rounds {
 		key := counter.Key{Event: "differ", Feature: fmt.Sprint(round)}
-		var admitted atomic.Int64
+		var mu sync.Mutex
+		var admitted []time.Time
 		together(2+round%2, func(i int) {
-			i = (i + round) % len(callers)
-			v, err := counters[i].Take(context.Background(), key, 1, callers[i].limits)
+			i = (i + round) % len(counters)
+			v := value(counters[i].Take(context.Background(), key, 1, limits[i]))
+			mu.Lock()
+			defer mu.Unlock()
 			if v.Allowed {
-				admitted.Add(1)
+				admitted = append(admitted, v.At())
 			}
-			must(err)
 		})
-		if n := admitted.Load(); n != 1 {
-			failf("round %d of %d: %d admitted under 1/d by callers with different limits, want 1", round, rounds, n)
+		if most := fullestPeriod(limit, admitted); len(admitted) < 1 || most > 1 {
+			failf("round %d of %d: labels %v admitted by callers with different limits, want one", round, rounds, admitted)
 		}
 	}
+}
+
+// fullestPeriod returns the most labels in a period of a limit; of a window that slides,
+// all of them.
+func fullestPeriod(limit counter.Limit, labels []time.Time) (most int) {
+	if limit.Period.IsZero() {
+		return len(labels)
+	}
+	periods := map[int64]int{}
+	for _, at := range labels {
+		start, _ := limit.Period.Span(at.UnixNano())
+		periods[start]++
+		most = max(most, periods[start])
+	}
+	return most
 }

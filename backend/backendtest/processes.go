@@ -91,9 +91,9 @@ func all(children []*child, o order) (sum report) {
 
 // raceOfProcesses has 40 racers in all processes for 7 places.
 func raceOfProcesses(children []*child, store backend.Store, prefix string) {
-	const rounds = 40
+	const rounds = 42
 	for round := range rounds {
-		o := order{Race: fmt.Sprint("race", round), Limits: []string{"7/d", "7/m, 9/h, 8/d"}[round%2], Shift: time.Until(noon), Timeout: 10 * time.Second}
+		o := order{Race: fmt.Sprint("race", round), Limits: []string{"7/d", "7/m, 9/h, 8/d", "8/h, 7 per day in UTC"}[round%3], Shift: time.Until(noon), Timeout: 10 * time.Second}
 		r := all(children, o)
 		if r.Failed > 0 {
 			failf("%d processes, %s, round %d: %d calls failed: %s", len(children), o.Limits, round, r.Failed, r.Failure)

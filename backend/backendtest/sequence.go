@@ -20,6 +20,7 @@ type sequence struct {
 	slack   time.Duration
 	clock   time.Time
 	spans   []time.Duration // that windows may have
+	periods []tiers.Period  // that windows may have
 	added   []addition      // by Do, not taken back yet
 	said    []string        // what was done, for who has to look for the mistake
 }
@@ -54,6 +55,11 @@ func (q *sequence) run(n int) {
 	for _, w := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 5 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour} {
 		if !slices.ContainsFunc(q.ladders, func(l tiers.Ladder) bool { _, err := l.Finest(w); return err != nil }) {
 			q.spans = append(q.spans, w)
+		}
+	}
+	for _, limit := range counter.MustLimits("1 per day in UTC, 1 per week in UTC, 1 per day in Asia/Kolkata") {
+		if !slices.ContainsFunc(q.ladders, func(l tiers.Ladder) bool { return (counter.Limits{limit}).Check(l) != nil }) {
+			q.periods = append(q.periods, limit.Period)
 		}
 	}
 	after(&q.said, func() {
@@ -150,6 +156,9 @@ func (q *sequence) demands(key int) (demands []demand) {
 		d := demand{key: fmt.Sprint(k), n: q.weight(), ladder: q.ladders[k], soft: q.rand.IntN(4) == 0}
 		for range 1 + q.rand.IntN(3) {
 			limit := counter.Limit{Max: d.n + q.rand.Int64N(20), Per: q.spans[q.rand.IntN(len(q.spans))]}
+			if n := len(q.periods); n > 0 && q.rand.IntN(3) == 0 {
+				limit.Per, limit.Period = 0, q.periods[q.rand.IntN(n)]
+			}
 			if q.rand.IntN(4) == 0 {
 				limit.Max = backend.MaxCount
 			}

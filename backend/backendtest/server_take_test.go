@@ -156,6 +156,12 @@ func (s *server) count(t *backend.TakeRequest, d *backend.TakeKey, j int) {
 	if s.has("a window that reaches too short") {
 		from = t.Now.Add(-w.Reach + time.Second)
 	}
+	if limit := (backend.Window{Max: w.Max, Finest: w.Finest, Period: w.Period}); s.has("a limit keeps its first reach") {
+		if s.reaches[limit] == 0 {
+			s.reaches[limit] = w.Reach
+		}
+		from = t.Now.Add(-s.reaches[limit])
+	}
 	first := tiers.Index(from.UnixNano(), width)
 	if s.has("the oldest bucket leaves with its start") {
 		first++

@@ -31,6 +31,7 @@ type server struct {
 	forgotten map[string]forgotten
 	dropped   map[string][]item // of a key, in a store that drops by its callers' labels
 	ever      map[string]int64  // what was added to a key
+	reaches   map[backend.Window]time.Duration
 }
 
 // place is the name of a bucket of a key in the server.
@@ -51,7 +52,7 @@ var _ backend.Atomic = (*server)(nil)
 
 func newServer(fault string) *server {
 	return &server{fault: fault, items: map[place]item{}, keys: map[string][]place{},
-		forgotten: map[string]forgotten{}, dropped: map[string][]item{}, ever: map[string]int64{}}
+		forgotten: map[string]forgotten{}, dropped: map[string][]item{}, ever: map[string]int64{}, reaches: map[backend.Window]time.Duration{}}
 }
 
 func (s *server) CheckServers(context.Context, *backend.CheckRequest) error { return nil }

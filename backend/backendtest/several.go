@@ -30,6 +30,7 @@ func severalTimes(s *subject) {
 		{2, 2, 1, "9/h", false, 1},
 		{3, 1, 9, "5/m, 20/h, 9/d", false, 2},
 		{3, 1, 9, "20/m, 9/h, 30/d", false, 6},
+		{3, 1, 9, "20/m, 9 per day in UTC, 30/d", false, 6},
 		{2, 1, 9, "9/h", true, 7},
 		{9, 1, 9, "9/h", true, 0},
 		{1, 1, backend.MaxCount, "9007199254740991/h", false, backend.MaxCount - 1},
@@ -82,10 +83,10 @@ func (s *subject) leastOfKeys() {
 // racingUpTo is a race of callers for a number of places that is no multiple of theirs.
 func racingUpTo(s *subject) {
 	const racers, places = 12, 31
-	c := s.counter("upto", counter.Config{Settle: enough, Patience: enough})
+	c := s.counter("upto", counter.Config{Settle: enough, Patience: enough, Now: func() time.Time { return noon }})
 	for round := range 60 / s.thrift {
 		key := counter.Key{Event: "race", Feature: fmt.Sprint(round)}
-		limits := counter.Limits{{Max: places, Per: time.Hour}, {Max: places + 5, Per: 24 * time.Hour}}
+		limits := counter.MustLimits([]string{"31/h, 36/d", "36/h, 31 per day in UTC"}[round%2])
 		var taken atomic.Int64
 		verdicts := make([]counter.Verdict, racers)
 		together(racers, func(i int) {
@@ -110,10 +111,10 @@ func racingUpTo(s *subject) {
 // goTogether has more callers of a key than go to a store at once.
 func goTogether(s *subject) {
 	const callers, places = 64, 49
-	c := s.counter("together", counter.Config{Settle: enough, Patience: enough})
+	c := s.counter("together", counter.Config{Settle: enough, Patience: enough, Now: func() time.Time { return noon }})
 	for round := range 20 / s.thrift {
 		key := counter.Key{Event: "hot", Feature: fmt.Sprint(round)}
-		limits := counter.Limits{{Max: places, Per: time.Hour}}
+		limits := counter.MustLimits([]string{"49/h", "49 per day in UTC"}[round%2])
 		verdicts := make([]counter.Verdict, callers)
 		together(callers, func(i int) { verdicts[i] = value(c.Take(context.Background(), key, 1, limits)) })
 		admitted := slices.DeleteFunc(verdicts, func(v counter.Verdict) bool { return !v.Allowed })

@@ -37,12 +37,17 @@ func (s *subject) taking(l tiers.Ladder, now time.Time, n int64, skew time.Durat
 			out.TTLs = append(out.TTLs, ttl(tier, skew))
 		}
 		for _, limit := range d.limits {
-			finest, err := out.Ladder.Finest(limit.Per)
+			finest, err := out.Ladder.Finest(limit.Window())
 			if err != nil {
 				panic(err)
 			}
 			dirt := tiers.Bucket{Width: garbage, Index: garbage}
-			out.Windows = append(out.Windows, backend.Window{Max: limit.Max, Reach: limit.Per + skew, Finest: finest, Count: garbage, FreedBy: dirt, Newest: dirt})
+			w := backend.Window{Max: limit.Max, Reach: limit.Per + skew, Finest: finest, Period: limit.Period, Count: garbage, FreedBy: dirt, Newest: dirt}
+			if !limit.Period.IsZero() {
+				start, _ := limit.Period.Span(now.UnixNano())
+				w.Reach = time.Duration(now.UnixNano() - start)
+			}
+			out.Windows = append(out.Windows, w)
 		}
 		r.Keys = append(r.Keys, out)
 	}

@@ -72,7 +72,7 @@ func (s *atomicStore) do(c *Call, label int64, undone *Call) {
 		}
 	case Count:
 		var err error
-		c.High, err = judge.Count(s.log(c.Asks[0].Key), at, c.Asks[0].Limits[0].Per)
+		c.High, err = judge.Count(s.log(c.Asks[0].Key), at, c.Asks[0].Limits[0])
 		must(err)
 	case Forget:
 		s.log(c.Asks[0].Key).Reset()

@@ -27,22 +27,35 @@ type Judge struct {
 	Settle time.Duration // that of callers by ticket; 0 on a store with an atomic step
 }
 
-// Count returns the number that a Counter counts at the instant at in a window of
-// length per: all hits since the start of the bucket that holds at-Reach. The
-// bucket belongs to the tier of the window's edge, [tiers.Ladder.Finest], whose
-// error Count returns.
-func (j Judge) Count(log *Log, at time.Time, per time.Duration) (int64, error) {
-	fine, err := j.Ladder.Finest(per)
+// Count returns the number that a Counter counts at the instant at in the window of a
+// limit: all hits since the start of the bucket that holds at-Reach, or since the start
+// of the period that holds at. The bucket belongs to the tier of the window's edge,
+// [tiers.Ladder.Finest], whose error Count returns.
+func (j Judge) Count(log *Log, at time.Time, limit counter.Limit) (int64, error) {
+	start, err := j.Start(at, limit)
 	if err != nil {
 		return 0, err
 	}
-	return j.countFrom(log, at, per, fine), nil
+	return log.Since(start), nil
 }
 
-// countFrom is Count with the edge of the window in the given tier.
-func (j Judge) countFrom(log *Log, at time.Time, per time.Duration, tier int) int64 {
+// Start returns the start of the window that Count counts.
+func (j Judge) Start(at time.Time, limit counter.Limit) (time.Time, error) {
+	fine, err := j.Ladder.Finest(limit.Window())
+	if err != nil {
+		return time.Time{}, err
+	}
+	return j.start(at, limit, fine), nil
+}
+
+// start is Start with the edge of the window in the given tier.
+func (j Judge) start(at time.Time, limit counter.Limit, tier int) time.Time {
+	if !limit.Period.IsZero() {
+		start, _ := limit.Period.Span(at.UnixNano())
+		return time.Unix(0, start)
+	}
 	width := j.Ladder.At(tier).Width
-	return log.Since(time.Unix(0, tiers.Index(at.UnixNano()-int64(j.Reach(per)), width)*int64(width)))
+	return tiers.Bucket{Width: width, Index: tiers.Index(at.UnixNano()-int64(j.Reach(limit.Per)), width)}.Start()
 }
 
 // Allowed reports the answer that a Counter must give to a call of weight n at the
@@ -50,7 +63,7 @@ func (j Judge) countFrom(log *Log, at time.Time, per time.Duration, tier int) in
 func (j Judge) Allowed(log *Log, at time.Time, n int64, limits counter.Limits) (bool, error) {
 	allowed := true
 	for _, limit := range limits {
-		count, err := j.Count(log, at, limit.Per)
+		count, err := j.Count(log, at, limit)
 		if err != nil {
 			return false, err
 		}
@@ -63,12 +76,12 @@ func (j Judge) Allowed(log *Log, at time.Time, n int64, limits counter.Limits) (
 // of n hits at the instant at, and the least number that a Counter may tell if the
 // bucket at the left edge belongs to the decision tier.
 func (j Judge) Room(log *Log, at time.Time, n int64, limit counter.Limit) (room, least int64, err error) {
-	fine, err := j.Ladder.Finest(limit.Per)
+	fine, err := j.Ladder.Finest(limit.Window())
 	if err != nil {
 		return 0, 0, err
 	}
-	left := func(tier int) int64 { return max(0, limit.Max-n-j.countFrom(log, at, limit.Per, tier)) }
-	return left(fine), left(j.Ladder.Decision(limit.Per)), nil
+	left := func(tier int) int64 { return max(0, limit.Max-n-log.Since(j.start(at, limit, tier))) }
+	return left(fine), left(j.Ladder.Decision(limit.Window())), nil
 }
 
 // Empty returns the time from the instant at until the window of a limit is empty
@@ -76,16 +89,21 @@ func (j Judge) Room(log *Log, at time.Time, n int64, limit counter.Limit) (room,
 // same for the hits themselves, without the rest of their bucket. Both are 0 for a
 // window without hits.
 func (j Judge) Empty(log *Log, at time.Time, limit counter.Limit) (until, late time.Duration, err error) {
-	fine, err := j.Ladder.Finest(limit.Per)
+	start, err := j.Start(at, limit)
 	if err != nil {
 		return 0, 0, err
 	}
-	width, reach := j.Ladder.At(fine).Width, j.Reach(limit.Per)
-	edge := tiers.Bucket{Width: width, Index: tiers.Index(at.Add(-reach).UnixNano(), width)}
-	newest, any := log.Newest(edge.Start())
+	newest, any := log.Newest(start)
 	if !any {
 		return 0, 0, nil
 	}
+	if !limit.Period.IsZero() {
+		_, end := limit.Period.Span(newest.UnixNano())
+		until = time.Duration(end - at.UnixNano())
+		return until, until, nil
+	}
+	fine, _ := j.Ladder.Finest(limit.Per) // as in Start
+	width, reach := j.Ladder.At(fine).Width, j.Reach(limit.Per)
 	last := tiers.Bucket{Width: width, Index: tiers.Index(newest.UnixNano(), width)}
 	return last.End().Add(reach).Sub(at), newest.Add(reach).Sub(at), nil
 }
@@ -102,12 +120,16 @@ func (j Judge) Reach(per time.Duration) time.Duration {
 }
 
 // Exact reports the answer of a limiter that keeps every hit: true if, for every
-// limit, the hits admitted since at-Per leave room for n. Where Exact is true and
+// limit, the hits admitted since at-Per, or in the period so far, leave room for n. Where Exact is true and
 // [Judge.Allowed] is false, the call was denied for the width of a bucket or for
 // the reach beyond Per.
 func (j Judge) Exact(log *Log, at time.Time, n int64, limits counter.Limits) bool {
 	for _, limit := range limits {
-		if log.Since(at.Add(-limit.Per))+n > limit.Max {
+		from := at.Add(-limit.Per)
+		if !limit.Period.IsZero() {
+			from = j.start(at, limit, 0)
+		}
+		if log.Since(from)+n > limit.Max {
 			return false
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // Random makes a script of about n calls on a few keys under a few limits that
 // crowd them. Time goes on in steps of every size, often to just before, at or
-// after a bucket's edge, and callers' clocks are apart by skew. One script of
+// after the edge of a bucket or of a period, and callers' clocks are apart by skew. One script of
 // three is longer and about one user who comes at an even pace and stays away for
 // longer than a tier is kept, again and again. The first hits of every other key
 // are backdated, further than the finest tier is kept.
@@ -22,6 +22,12 @@ func Random(r *rand.Rand, ladder tiers.Ladder, skew, settle time.Duration, n int
 	for _, w := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 5 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour} {
 		if _, err := ladder.Finest(w); err == nil {
 			g.windows = append(g.windows, w)
+		}
+	}
+	for _, i := range r.Perm(len(calendar)) { // few, whose ends matter to many calls
+		p, err := tiers.ParsePeriod(calendar[i])
+		if err == nil && len(g.periods) < 2 && (counter.Limits{{Period: p}}).Check(ladder) == nil {
+			g.periods = append(g.periods, p)
 		}
 	}
 	for _, k := range g.keys {
@@ -41,6 +47,11 @@ func Random(r *rand.Rand, ladder tiers.Ladder, skew, settle time.Duration, n int
 	return s
 }
 
+// calendar are periods that begin with a bucket of a day, an hour, half an hour and a
+// quarter of an hour.
+var calendar = []string{"day in UTC", "day in Asia/Kolkata", "day in Pacific/Chatham", "week in UTC", "week in Europe/Berlin",
+	"month in Asia/Tehran", "month from 31 in America/St_Johns", "month in UTC"}
+
 // generator makes the calls of a script.
 type generator struct {
 	r       *rand.Rand
@@ -48,6 +59,7 @@ type generator struct {
 	skew    time.Duration   // of the callers' clocks
 	longest time.Duration   // that a tier is kept
 	windows []time.Duration // that the ladder can count
+	periods []tiers.Period  // that the ladder can count
 	keys    []counter.Key
 	usual   map[counter.Key]counter.Limits
 	now     int64 // after [Start]
@@ -64,7 +76,11 @@ func (g *generator) tier() tiers.Tier { return g.ladder.At(g.r.IntN(g.ladder.Len
 
 func (g *generator) limits() (l counter.Limits) {
 	for range 1 + g.r.IntN(3) {
-		l = append(l, counter.Limit{Max: int64(1 + g.r.IntN(12)), Per: g.window()})
+		limit := counter.Limit{Max: int64(1 + g.r.IntN(12)), Per: g.window()}
+		if n := len(g.periods); n > 0 && g.r.IntN(3) == 0 {
+			limit.Per, limit.Period = 0, g.periods[g.r.IntN(n)]
+		}
+		l = append(l, limit)
 	}
 	return l
 }
@@ -120,6 +136,10 @@ func (g *generator) wait() {
 	case step == 0: // to an edge, or near it
 		w := g.tier().Width
 		next := (tiers.Index(Start.UnixNano()+g.now, w)+1)*int64(w) - Start.UnixNano()
+		if n := len(g.periods); n > 0 && r.IntN(2) == 0 {
+			_, end := g.periods[r.IntN(n)].Span(Start.UnixNano() + g.now)
+			next = end - Start.UnixNano()
+		}
 		g.now = max(g.now, next+int64(r.IntN(3)-1)*int64(r.IntN(2)*int(time.Millisecond)))
 	case step == 1: // out of a window, or nearly
 		g.now += max(0, int64(g.window())-int64(r.IntN(2))*int64(time.Second))

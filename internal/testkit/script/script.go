@@ -14,7 +14,8 @@
 //	1500000004 settle 1 5
 //
 // A key with a plus is charged. A charge below zero gives back. The settle has five hits
-// instead of those of the second call.
+// instead of those of the second call. The spaces of a limit by the calendar are tildes:
+// a/x=9~per~day~in~UTC,3/m.
 // Scripts run on a virtual clock, and take as long as the store takes.
 package script
 
@@ -72,6 +73,9 @@ func (s Script) String() string {
 	return b.String()
 }
 
+// spaces makes limits one word.
+var spaces = strings.NewReplacer(", ", ",", " ", "~")
+
 // String is the line of a script.
 func (c Call) String() string {
 	var b strings.Builder
@@ -86,7 +90,7 @@ func (c Call) String() string {
 		}
 		fmt.Fprintf(&b, "%s/%s", a.Key.Event, a.Key.Feature)
 		if len(a.Limits) > 0 {
-			fmt.Fprintf(&b, "=%s", strings.ReplaceAll(a.Limits.String(), " ", ""))
+			fmt.Fprintf(&b, "=%s", spaces.Replace(a.Limits.String()))
 		}
 	}
 	switch c.Verb {
@@ -209,7 +213,7 @@ func parseAsk(word string) (a counter.Ask, err error) {
 	key, a.Charge = strings.CutPrefix(key, "+")
 	a.Key.Event, a.Key.Feature, _ = strings.Cut(key, "/")
 	if limited {
-		a.Limits, err = counter.ParseLimits(limits)
+		a.Limits, err = counter.ParseLimits(strings.ReplaceAll(limits, "~", " "))
 	}
 	return a, err
 }

@@ -98,19 +98,15 @@ func (l *keyLog) add(now time.Time, n int64) {
 // credit removes the newest hits of each key of call i, within the longest window: its
 // oldest bucket, of the finest tier for the window, counts whole.
 func (w *world) credit(i int, c Call, now time.Time) {
-	ladder := w.judge.Ladder
 	for _, ask := range c.asks() {
-		var per time.Duration
+		from := now
 		for _, same := range c.Asks {
 			for _, l := range same.Limits {
-				if same.Key == ask.Key {
-					per = max(per, l.Per)
+				if start, _ := w.judge.Start(now, l); same.Key == ask.Key && start.Before(from) { // a call whose limits do not fit is refused
+					from = start
 				}
 			}
 		}
-		tier, _ := ladder.Finest(per) // a call whose limits do not fit is refused
-		width := ladder.At(tier).Width
-		from := tiers.Bucket{Width: width, Index: tiers.Index(now.Add(-w.judge.Reach(per)).UnixNano(), width)}.Start()
 		log := w.log(ask.Key)
 		for left := -ask.N; left > 0; {
 			newest, any := log.all.Newest(from)
@@ -165,6 +161,13 @@ func (w *world) decided(i int, c Call, now time.Time, a Answer) error {
 				break
 			}
 			admitted := &w.log(ask.Key).admitted
+			if !l.Period.IsZero() {
+				start, end := l.Period.Span(now.UnixNano())
+				if n := admitted.Count(time.Unix(0, start), time.Unix(0, end-1)); n > l.Max {
+					return fmt.Errorf("%d admitted in a period of %s", n, l)
+				}
+				continue
+			}
 			if admitted.Count(now.Add(-l.Per), now.Add(l.Per)) <= l.Max {
 				continue // in whatever window
 			}
@@ -421,7 +424,7 @@ func (w *world) state(c Call, now time.Time, n int64, v counter.Verdict, s count
 		return err
 	}
 	if v.Allowed || len(c.Asks) > 1 {
-		least, until = w.byTicket(s.Limit, least, until)
+		least, until = w.byTicket(now, s.Limit, least, until)
 	} else {
 		least = until
 	}
@@ -451,9 +454,14 @@ func (w *world) remembered(c Call, now time.Time) bool {
 // byTicket returns the bounds of a ResetAfter by ticket. A hit of a later clock may
 // be unseen, or only its ticket bucket is known, and a key of a denial may have been
 // taken and given back.
-func (w *world) byTicket(l counter.Limit, least, until time.Duration) (time.Duration, time.Duration) {
+func (w *world) byTicket(now time.Time, l counter.Limit, least, until time.Duration) (time.Duration, time.Duration) {
 	if w.atomic {
 		return until, until
+	}
+	if !l.Period.IsZero() {
+		_, end := l.Period.Span(now.UnixNano())
+		own := time.Duration(end - now.UnixNano())
+		return min(least, own), max(until, own)
 	}
 	fine, _ := w.judge.Ladder.Finest(l.Per) // the window was counted
 	own := w.judge.Reach(l.Per) + w.judge.Ladder.At(fine).Width

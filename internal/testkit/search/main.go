@@ -91,7 +91,8 @@ func trials() []*trial {
 
 // ladders are kept for a minute and more, which is longer than a script runs.
 var ladders = parsed("1s:1d, 1m:1d, 1h:1d", "100ms:1m, 1s:1h, 1m:1d, 1h:7d, 1d:7d", "1m:1d, 1h:1d", "10s:1h", "1s:1m, 1h:7d",
-	"1m:1d, 1h:30d", "1s:1h, 1m:1d, 1h:30d", "50ms:1m, 1s:30d, 1m:30d, 1h:30d, 1d:30d", "10s:10m, 10m:1d, 2h:30d")
+	"1m:1d, 1h:30d", "1s:1h, 1m:1d, 1h:30d", "50ms:1m, 1s:30d, 1m:30d, 1h:30d, 1d:30d", "10s:10m, 10m:1d, 2h:30d",
+	"1s:1h, 15m:32d, 1h:32d, 1d:32d", "1m:2d", "1h:8d, 1d:31d")
 
 func parsed(texts ...string) (all []tiers.Ladder) {
 	for _, text := range texts {
