@@ -20,19 +20,23 @@ type caller struct {
 	timeout  time.Duration
 	clock    *clock
 	counters [len(ladders)]*counter.Counter
+	days     backend.Store
 	tell     *teller
 	ids      *atomic.Uint64
+
+	mid   sync.Mutex    // guards counters[byDay], for the day of the latest call
+	ahead time.Duration // of that day
 
 	mu     sync.RWMutex // held while a call is made, against a clock that goes beyond the skew
 	beyond bool
 }
 
-func newCaller(j *job, number int, store backend.Store, t *teller, ids *atomic.Uint64) (*caller, error) {
-	c := &caller{job: j, number: number, tell: t, ids: ids, timeout: timeouts[(j.Process+number)%len(timeouts)]}
+func newCaller(j *job, number int, store, days backend.Store, t *teller, ids *atomic.Uint64) (*caller, error) {
+	c := &caller{job: j, number: number, days: days, tell: t, ids: ids, timeout: timeouts[(j.Process+number)%len(timeouts)]}
 	local := worldKind(j.World) == "memory"
 	c.clock = &clock{rng: random(j.Seed, j.Process, number), pause: standStill(local)}
 	c.clock.set(0, 0)
-	for i := range ladders {
+	for i := range byDay {
 		var err error
 		if c.counters[i], err = counter.New(store, counterConfig(j.World, i, c.timeout, c.clock.Now)); err != nil {
 			return nil, err
@@ -117,13 +121,33 @@ func comes(rng *rand.Rand, end int64) time.Duration {
 // taken is an admitted Take that may be refunded.
 type taken struct {
 	id      uint64
+	on      *counter.Counter
 	ladder  int
+	ahead   time.Duration
 	verdict counter.Verdict
+}
+
+// counter returns the Counter of a call.
+func (c *caller) counter(p plan) *counter.Counter {
+	if p.ladder != byDay {
+		return c.counters[p.ladder]
+	}
+	c.mid.Lock()
+	defer c.mid.Unlock()
+	if c.counters[byDay] == nil || c.ahead != p.ahead {
+		c.ahead = p.ahead
+		on, err := counter.New(c.days, counterConfig(c.job.World, byDay, c.timeout, func() time.Time { return c.clock.Now().Add(p.ahead) }))
+		if err != nil {
+			panic(err) // the configuration of all callers
+		}
+		c.counters[byDay] = on
+	}
+	return c.counters[byDay]
 }
 
 // call makes a call, and tells of it before and after.
 func (c *caller) call(p plan, rng *rand.Rand, admitted *[]taken) {
-	begin := &call{history.Call{ID: c.ids.Add(1), Kind: p.kind, Caller: c.number, N: p.n, Asks: p.asks}, p.ladder, c.timeout}
+	begin := &call{history.Call{ID: c.ids.Add(1), Kind: p.kind, Caller: c.number, N: p.n, Asks: p.asks}, p.ladder, c.timeout, p.ahead}
 	var refund taken
 	if p.kind == history.Refund {
 		n := len(*admitted)
@@ -134,25 +158,30 @@ func (c *caller) call(p plan, rng *rand.Rand, admitted *[]taken) {
 		refund = (*admitted)[i]
 		(*admitted)[i] = (*admitted)[n-1]
 		*admitted = (*admitted)[:n-1]
-		begin.Of, begin.Ladder, begin.Asks = refund.id, refund.ladder, nil
+		begin.Of, begin.Ladder, begin.Ahead, begin.Asks = refund.id, refund.ladder, refund.ahead, nil
+	}
+	on := refund.on
+	if on == nil {
+		on = c.counter(p)
 	}
 	pauses := c.clock.pauses()
 	began := c.tell.tell(&line{Begin: begin})
 	end := &begin.Call
 	end.Outcome = history.Done
-	v, err := callOn(c.counters[begin.Ladder], p, &refund.verdict, end)
+	v, err := callOn(on, p, &refund.verdict, end)
 	end.Ended = time.Now().UnixNano()
 	if err != nil {
 		end.Outcome, end.Error = history.Failed, err.Error()
 	}
 	var off int64
 	end.Lo, end.Hi, off = c.clock.span(began, end.Ended)
+	end.Lo, end.Hi = end.Lo+int64(begin.Ahead), end.Hi+int64(begin.Ahead)
 	end.Paused = c.clock.pauses() > pauses
 	end.Beyond = off > int64(c.job.Skew)/2
 	if p.kind == history.Take && end.Outcome == history.Done {
 		end.Label = v.At().UnixNano()
-		end.True = c.clock.read(end.Label, began)
-		*admitted = append(*admitted, taken{begin.ID, begin.Ladder, v})
+		end.True = c.clock.read(end.Label-int64(begin.Ahead), began)
+		*admitted = append(*admitted, taken{begin.ID, on, begin.Ladder, begin.Ahead, v})
 		if len(*admitted) > 16 {
 			*admitted = (*admitted)[1:]
 		}

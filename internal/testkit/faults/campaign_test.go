@@ -101,7 +101,7 @@ func TestPlantedBreaksAreFound(t *testing.T) {
 	if race.On {
 		t.Skip("the campaigns find the same without the race detector; another test races one")
 	}
-	const loses, believes, low, high = "every 50th addition is not made", "an error is a count of zero", "a count is one too low", "a count is one too high"
+	const loses, believes, low, high, early = "every 50th addition is not made", "an error is a count of zero", "a count is one too low", "a count is one too high", "a day begins early"
 	for _, row := range []struct {
 		plant, blind string
 		worlds       []string
@@ -110,6 +110,7 @@ func TestPlantedBreaksAreFound(t *testing.T) {
 		{loses, "", []string{"memcached", "memcached nodes", "memcached that evicts", "redis", "redis that evicts", "redis sentinel", "redis cluster"}, []int{2, 3}},
 		{low, "", []string{"memcached", "redis"}, []int{2, 3}},
 		{high, "", []string{"redis", "redis cluster", "memory"}, []int{4}},
+		{early, "", []string{"redis", "memory"}, []int{4}},
 		{believes, "", []string{"memcached", "redis"}, []int{2, 3}},
 		{"", "server emptied", []string{"memcached nodes"}, []int{2, 3}},
 		{"", "list of servers changed", []string{"memcached nodes"}, []int{2, 3}},
@@ -144,6 +145,7 @@ func TestPlantedBreaksAreFound(t *testing.T) {
 func init() {
 	plants["every 50th addition is not made"] = func(s backend.Store) backend.Store { return planted(s, &plant{loses: 50}) }
 	plants["an error is a count of zero"] = func(s backend.Store) backend.Store { return planted(s, &plant{believes: true}) }
+	plants["a day begins early"] = func(s backend.Store) backend.Store { return planted(s, &plant{early: 10 * time.Second}) }
 	plants["a count is one too low"] = func(s backend.Store) backend.Store { return planted(s, &plant{adds: -1}) }
 	plants["a count is one too high"] = func(s backend.Store) backend.Store { return planted(s, &plant{adds: 1}) }
 }
@@ -153,6 +155,7 @@ type plant struct {
 	backend.Store
 	loses int64 // of so many additions one; 0: none
 	adds  int64 // to what it counts, in one of ten
+	early time.Duration
 
 	believes bool // any answer
 
@@ -165,10 +168,13 @@ type plantedTaker struct {
 	backend.Atomic
 }
 
-// plantedLocal is a plant in the process.
+// plantedLocal is a plant in the process, whose denials no one remembers.
 type plantedLocal struct{ plantedTaker }
 
-func (plantedLocal) Local() {}
+func (plantedLocal) Keeps() bool                                        { return true }
+func (plantedLocal) Bind(backend.Store, *backend.TakeKey) backend.Quota { return nil }
+
+var _ backend.Local = plantedLocal{}
 
 func (p plantedTaker) Do(ctx context.Context, op *backend.Request) error { return p.plant.Do(ctx, op) }
 
@@ -211,6 +217,14 @@ func (p *plant) Do(ctx context.Context, op *backend.Request) error {
 }
 
 func (p plantedTaker) Take(ctx context.Context, t *backend.TakeRequest) error {
+	for i := range t.Keys {
+		for j, w := range t.Keys[i].Windows {
+			if !w.Period.IsZero() {
+				t.Keys[i].Windows[j].Reach += p.early
+				defer func() { t.Keys[i].Windows[j].Reach -= p.early }()
+			}
+		}
+	}
 	if p.adds != 0 && p.calls.Add(1)%10 == 0 {
 		for i := range t.Keys {
 			for j := range t.Keys[i].Windows {
@@ -240,6 +254,18 @@ func (p plantedTaker) Take(ctx context.Context, t *backend.TakeRequest) error {
 		}
 	}
 	return nil
+}
+
+// A call whose limits do not fit the ladder would fail, as under a fault.
+func TestLimitsFitTheirLadders(t *testing.T) {
+	for _, g := range groups {
+		for _, l := range g.limits {
+			require.NoError(t, l.Check(ladders[g.ladder]), "%s", g.name)
+		}
+	}
+	for _, l := range slices.Concat(crowdLimits[:]...) {
+		require.NoError(t, l.Check(ladders[0]))
+	}
 }
 
 func TestClockKnowsItsReadings(t *testing.T) {

@@ -40,11 +40,18 @@ func serve(orders *json.Decoder, out *os.File) error {
 	if plant := plants[j.Plant]; plant != nil {
 		store = plant(store)
 	}
+	days := store
+	if worldKind(j.World) == "memory" { // which expires by the clocks of its callers
+		days = memory.New(memory.Config{})
+		if plant := plants[j.Plant]; plant != nil {
+			days = plant(days)
+		}
+	}
 	var ids atomic.Uint64
 	ids.Store(uint64(j.Process) << 40)
 	var callers []*caller
 	for i := range j.Callers {
-		c, err := newCaller(&j, i, store, t, &ids)
+		c, err := newCaller(&j, i, store, days, t, &ids)
 		if err != nil {
 			return err
 		}

@@ -39,7 +39,7 @@ func counterKey(key string) counter.Key { return counter.Key{Event: "faults", Fe
 
 // checkConfig returns the checker's knowledge of the counters of a world.
 func checkConfig(world string, ladder int) history.Config {
-	cfg := history.Config{Ladder: ladders[ladder], Late: late}
+	cfg := history.Config{Ladder: ladders[ladder], Late: late, Lives: dayEvery + 2*time.Second}
 	switch worldKind(world) {
 	case "memcached":
 		cfg.Ticket, cfg.Settle, cfg.Skew, cfg.Remember = true, settle, skew, time.Second

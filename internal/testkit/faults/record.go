@@ -53,6 +53,7 @@ type call struct {
 	history.Call
 	Ladder  int
 	Timeout time.Duration
+	Ahead   time.Duration `json:",omitempty"` // of the true time was the clock, apart from its error
 }
 
 // leftovers counts the resources of a process after all stores are closed.

@@ -176,7 +176,7 @@ func (w *world) bury(p *process) {
 	now := time.Now().UnixNano()
 	for _, c := range p.open {
 		c.Outcome, c.Ended = history.Open, now
-		c.Lo, c.Hi = c.Began-int64(10*skew), now+int64(10*skew)
+		c.Lo, c.Hi = c.Began+int64(c.Ahead-10*skew), now+int64(c.Ahead+10*skew)
 		w.checkers[c.Ladder].Call(&c.Call)
 	}
 	for i, other := range w.processes {

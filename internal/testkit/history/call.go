@@ -5,7 +5,7 @@
 //     the call and its return.
 //  2. No window of a limit's Per holds more than Max of admitted hits, by their
 //     labels as read and by the instants in true time at which the labels were
-//     read.
+//     read; and no period of the calendar by their labels.
 //  3. A call that begins after the return of an admitted call counts its hits.
 //  4. A denial has its reason: hits that were admitted, added or under way, as
 //     many as leave no room.
@@ -114,6 +114,10 @@ type Config struct {
 	// Remember is the time for which a process may answer by a remembered denial:
 	// the reason of the denial holds for as long.
 	Remember time.Duration
+
+	// Lives is the time, from its first call to its last, for which a key under a limit
+	// by the calendar is called. The clocks of such a key may be ahead of true time.
+	Lives time.Duration
 
 	// Late is the time after a failed call, or the death of its process, in which
 	// the store may still execute the request.

@@ -125,7 +125,7 @@ func (c *Checker) Call(call *Call) {
 		k := c.key(ask.Key)
 		k.last = max(k.last, call.Ended)
 		for _, l := range ask.Limits {
-			k.longest = max(k.longest, l.Per)
+			k.longest = max(k.longest, c.length(l))
 		}
 		if call.Beyond {
 			k.tainted = append(k.tainted, span{call.Began, call.Ended})
@@ -204,6 +204,23 @@ func (c *Checker) label(r *record) {
 		c.Report.Mislabelled++
 		c.find(1, r.Asks[0].Key, counter.Limit{}, r, "the label is not a reading of the caller's clock between call and return")
 	}
+}
+
+// length is the time for which a hit matters to a limit.
+func (c *Checker) length(l counter.Limit) time.Duration {
+	if l.Period.IsZero() {
+		return l.Per
+	}
+	return c.cfg.Lives
+}
+
+// start is the least label in the window of a limit at a label.
+func start(l counter.Limit, label int64) int64 {
+	if l.Period.IsZero() {
+		return label - int64(l.Per)
+	}
+	from, _ := l.Period.Span(label)
+	return from
 }
 
 // reach is the time before a call in which an event can matter to a window of

@@ -131,6 +131,27 @@ func count(began int64) *Call {
 		Asks: []Ask{{"k", counter.Limits{{Per: 2 * time.Second}}}}}
 }
 
+// A period ends by labels, by a clock that may be days from the true time.
+func TestPeriodsToTheNanosecond(t *testing.T) {
+	t.Parallel()
+	const limit = "1 per day in UTC"
+	end := 9 * 24 * time.Hour.Nanoseconds()
+	cfg := atomicConfig
+	cfg.Lives = 10 * time.Second
+	for _, row := range []struct {
+		a, b, over int64 // labels of two hits, from the end on
+	}{{-2, -1, 1}, {-1, 0, 0}, {0, -1, 0}, {0, 1, 1}, {-int64(23 * time.Hour), -1, 1}, {-2, 5, 0}} {
+		a, b := take(1, 1000, 1010, 1000, limit), take(2, 3000, 3010, 3000, limit)
+		a.Label, b.Label = end+row.a, end+row.b
+		a.Lo, a.Hi, b.Lo, b.Hi = a.Label-1, a.Label, b.Label-1, b.Label
+		late := not(Denied, take(3, 4000, 4010, 0, limit))
+		late.Lo, late.Hi = end+10, end+20
+		r := check(cfg, []*Call{a, b, late})
+		require.Equal(t, row.over, r.Over, "%+v", row)
+		require.Equal(t, max(row.a, row.b) < 0, r.Reasons[None] > 0, "%+v: a hit of the day before is no reason", row)
+	}
+}
+
 func TestWindowsToTheNanosecond(t *testing.T) {
 	t.Parallel()
 	a, b := take(1, 1000, 1010, 1000, "1/2s"), take(2, 3000, 3010, 3000, "1/2s")

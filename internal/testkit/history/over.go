@@ -71,7 +71,7 @@ func (c *Checker) under(r *record, key string, limit counter.Limit) bool {
 			continue
 		}
 		for _, l := range ask.Limits {
-			if l == limit || !c.cfg.Ticket && l.Max <= limit.Max && l.Per >= limit.Per {
+			if l == limit || !c.cfg.Ticket && l.Period == limit.Period && l.Max <= limit.Max && l.Per >= limit.Per {
 				return true
 			}
 		}
@@ -94,6 +94,9 @@ func (c *Checker) over(r *record) {
 			l.put(x)
 			for _, axis := range axes {
 				c.windows(k, limit, axis.name, *axis.of(l), axis.at, x)
+				if !limit.Period.IsZero() {
+					break // a period is promised by labels
+				}
 			}
 		}
 	}
@@ -111,26 +114,26 @@ func (k *key) find(r *record) *hit {
 
 // windows finds the fullest window that holds x.
 func (c *Checker) windows(k *key, limit counter.Limit, axis string, hits []*hit, at func(*hit) int64, x *hit) {
-	per, here, now := int64(limit.Per), at(x), x.Ended
+	here, now := at(x), x.Ended
 	if x.admittedWeight(now) == 0 {
 		return // forgotten while under way
 	}
-	worst, oldest := fullest(hits, at, here, per, func(h *hit) int64 { return h.weight(now) })
+	worst, oldest := fullest(hits, at, here, limit, func(h *hit) int64 { return h.weight(now) })
 	oldest = min(oldest, x.Began)
 	c.Report.Windows++
 	if worst == limit.Max {
 		c.Report.Full++
 	}
-	tainted := c.taint(k, now, limit.Per)
+	tainted := c.taint(k, now, c.length(limit))
 	// A bucket made anew after a loss has its former name: a late taking back takes
 	// from the new bucket.
-	since := oldest - int64(c.widest(limit.Per)+c.cfg.Late)
+	since := oldest - int64(c.widest(c.length(limit))+c.cfg.Late)
 	losses, some := k.lost(since, now)
 	// The hits that a loss of some hits may have come upon have no weight. With these
 	// hits a window still holds no more than Max, and Max more for each loss.
 	gross := worst
 	if some > 0 {
-		gross, _ = fullest(hits, at, here, per, func(h *hit) int64 { return h.admittedWeight(now) })
+		gross, _ = fullest(hits, at, here, limit, func(h *hit) int64 { return h.admittedWeight(now) })
 	}
 	switch {
 	case tainted:
@@ -152,15 +155,20 @@ func (c *Checker) windows(k *key, limit counter.Limit, axis string, hits []*hit,
 		c.Report.HalfForgotten++
 	default:
 		c.Report.Over++
-		c.find(2, k.name, limit, x.record, fmt.Sprintf("%d within %v by %s, %d losses of the store in it, and %d with the hits that %d losses of some hits may have come upon",
-			worst, limit.Per, axis, losses, gross, some))
+		c.find(2, k.name, limit, x.record, fmt.Sprintf("%d under %v by %s, %d losses of the store in it, and %d with the hits that %d losses of some hits may have come upon",
+			worst, limit, axis, losses, gross, some))
 	}
 }
 
-// fullest returns the weight of the fullest window of length per that holds the
-// instant here, and the begin of the window's earliest call with a weight.
-func fullest(hits []*hit, at func(*hit) int64, here, per int64, weight func(*hit) int64) (worst, oldest int64) {
-	lo := sort.Search(len(hits), func(i int) bool { return at(hits[i]) >= here-per })
+// fullest returns the weight of the fullest window of a limit that holds the instant
+// here, and the begin of the window's earliest call with a weight.
+func fullest(hits []*hit, at func(*hit) int64, here int64, limit counter.Limit, weight func(*hit) int64) (worst, oldest int64) {
+	lo, per := sort.Search(len(hits), func(i int) bool { return at(hits[i]) >= start(limit, here) }), int64(limit.Per)
+	if !limit.Period.IsZero() {
+		_, end := limit.Period.Span(here)
+		hits = hits[:sort.Search(len(hits), func(i int) bool { return at(hits[i]) >= end })]
+		per = int64(limit.Window())
+	}
 	var sum int64
 	first, last := lo, lo // of the fullest window
 	for from, to := lo, lo; from < len(hits) && at(hits[from]) <= here; from++ {

@@ -29,7 +29,7 @@ func (c *Checker) reason(d *record) {
 		k := c.key(ask.Key)
 		parts = parts || slices.ContainsFunc(k.losses, func(f Fault) bool { return f.Parts && f.From <= d.Ended })
 		for _, limit := range ask.Limits {
-			if c.taint(k, d.Ended, limit.Per) {
+			if c.taint(k, d.Ended, c.length(limit)) {
 				c.Report.BeyondDenied++
 				return
 			}
@@ -53,7 +53,10 @@ func (c *Checker) explains(k *key, d *record, limit counter.Limit) Reason {
 	if room < 0 {
 		return Counted
 	}
-	since := d.Lo - int64(limit.Per+c.beyond(limit.Per))
+	since := start(limit, d.Lo) - 1
+	if limit.Period.IsZero() {
+		since -= int64(c.beyond(limit.Per)) - 1
+	}
 	inWindow := func(h *hit) bool {
 		_, hi := h.labels()
 		return hi > since && h.Began < d.Ended && h.record != d

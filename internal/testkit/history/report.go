@@ -81,7 +81,7 @@ const maxStory = 40
 // story tells the last calls of key up to r, times being seconds before r ended.
 func (c *Checker) story(name string, limit counter.Limit, r *record) string {
 	k := c.key(name)
-	since := r.Ended - int64(limit.Per+c.beyond(max(limit.Per, c.cfg.Ladder.At(0).Width))+c.cfg.Remember)
+	since := r.Ended - int64(c.length(limit)+c.beyond(max(c.length(limit), c.cfg.Ladder.At(0).Width))+c.cfg.Remember)
 	var calls []*hit
 	for _, call := range slices.Concat(k.calls, k.forgets) {
 		if call.Outcome == Denied && r.Outcome != Denied {

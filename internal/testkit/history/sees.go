@@ -16,14 +16,14 @@ func (c *Checker) sees(r *record) {
 			if r.Kind == Take {
 				label = r.Label
 			}
-			if c.taint(k, r.Ended, limit.Per) {
+			if c.taint(k, r.Ended, c.length(limit)) {
 				c.Report.BeyondSeen++
 				i++
 				continue
 			}
-			least := c.before(k, r, label-int64(limit.Per), limit.Per)
+			least := c.before(k, r, start(limit, label), c.length(limit))
 			if least > 0 {
-				least = max(0, least-c.halves(k, label-c.reach(limit.Per), r.Ended))
+				least = max(0, least-c.halves(k, r.Began-c.reach(c.length(limit)), r.Ended))
 			}
 			c.Report.Seen++
 			if r.Kind == Count {

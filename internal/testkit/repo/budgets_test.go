@@ -43,7 +43,7 @@ var budgets = []budget{
 	{folders: "cmd/demo/...", code: 3930, decision: "two-programs.md"},
 	{folders: "cmd/abacus/...", code: 1279, decision: "two-programs.md calendar-periods.md growing-bans.md"},
 	{folders: "cmd/internal/...", code: 3206, decision: "two-programs.md calendar-periods.md"},
-	{folders: "backend/backendtest internal/promise internal/testkit/...", code: 11181, decision: "calendar-periods.md two-forms-of-the-tests.md as-many-as-have-room.md hot-keys.md settle.md"},
+	{folders: "backend/backendtest internal/promise internal/testkit/...", code: 11260, decision: "calendar-periods.md two-forms-of-the-tests.md as-many-as-have-room.md hot-keys.md settle.md"},
 	{folders: "classic", code: 2000},
 	{folders: "examples/...", code: 1100},
 	{folders: "bench/...", code: 999, decision: "two-forms-of-the-tests.md"},
