@@ -134,7 +134,7 @@ func (c *Counter) addAll(ctx context.Context, key Key, r backend.Request, add ad
 	if c.former == nil || err != nil && !errors.Is(err, ErrTooOld) {
 		return err
 	}
-	_, failed := add(c.former, ctx, key, c.former.like(key, r))
+	_, failed := add(c.former, ctx, key, c.former.like(&Ask{Key: key}, r))
 	switch {
 	case failed == nil, err == nil && errors.Is(failed, ErrTooOld):
 		return nil // by one of the ladders no bucket may be kept any more
@@ -169,9 +169,10 @@ func (c *Counter) put(ctx context.Context, r *backend.Request, first int) error 
 	return nil
 }
 
-// like returns r, a request of another ladder, for key by the ladder of c.
-func (c *Counter) like(key Key, r backend.Request) backend.Request {
-	r.Key, r.Ladder = string(c.keys.append(nil, key)), c.plan.Ladder
+// like returns r, a request for another key or ladder, for the key of an ask by the ladder
+// of c.
+func (c *Counter) like(ask *Ask, r backend.Request) backend.Request {
+	r.Key, r.Ladder = string(c.makerOf(ask).append(nil, ask.Key)), c.plan.Ladder
 	return r
 }
 
@@ -233,7 +234,7 @@ func (c *Counter) Count(ctx context.Context, key Key, window time.Duration) (Cou
 		if err != nil {
 			break
 		}
-		err = on.withLabels(ctx, key, on.like(key, r), func(r backend.Request) error {
+		err = on.withLabels(ctx, key, on.like(&Ask{Key: key}, r), func(r backend.Request) error {
 			n, err := on.high(ctx, r, window, fine)
 			most = Count{max(most.Low, n.Low), max(most.High, n.High)}
 			return err

@@ -45,9 +45,12 @@ func (c *insider) Hits(v *Verdict) ([]Ask, error) {
 	return (*Counter)(c).hitsOf(v)
 }
 
-func (c *insider) Redeem(v *Verdict) bool { return v.block.redeem(v.bit) }
+func (c *insider) Redeem(v *Verdict) bool {
+	first, _ := v.block.redeem(v.bit, refunded)
+	return first
+}
 
-func (c *insider) Settle(ctx context.Context, v *Verdict, n, used int64) error {
+func (c *insider) Settle(ctx context.Context, v *Verdict, n, used int64) (done bool, err error) {
 	return (*Counter)(c).settle(ctx, v, n, used)
 }
 

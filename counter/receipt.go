@@ -2,22 +2,29 @@ package counter
 
 import "sync/atomic"
 
-// receipts is a block of receipts: a bit for each of some admitted Verdicts,
-// set by a Refund. All copies of a Verdict share a bit. Receipts of a block
-// cost no allocations of their own.
+// receipts is a block of receipts: two bits for each of some admitted Verdicts, the
+// first set by a Refund, both by a Settle. All copies of a Verdict share their bits.
+// Receipts of a block cost no allocations of their own.
 type receipts struct {
 	owner    *Counter
-	first    uint64 // the place of bit 0
-	redeemed [receiptsPerBlock / 64]atomic.Uint64
+	first    uint64 // the place of receipt 0
+	redeemed [receiptsPerBlock / 32]atomic.Uint64
 }
 
 const receiptsPerBlock = 8 * 64
 
-// redeem marks a bit as refunded, and returns false if the bit was marked
-// before.
-func (r *receipts) redeem(bit uint16) bool {
-	mask := uint64(1) << (bit % 64)
-	return r.redeemed[bit/64].Or(mask)&mask == 0
+// Marks of a receipt.
+const refunded, settled uint64 = 1, 3
+
+// redeem marks receipt i, and reports whether it had no mark. It is an error if a Settle
+// has marked it, even in vain.
+func (r *receipts) redeem(i uint16, mark uint64) (first bool, err error) {
+	shift := i % 32 * 2
+	old := r.redeemed[i/32].Or(mark<<shift) >> shift & settled
+	if old == settled {
+		err = ErrSettled
+	}
+	return old == 0, err
 }
 
 // numbered gives out the receipts of admissions that the store has numbered.

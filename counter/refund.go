@@ -13,7 +13,8 @@ import (
 // Refund gives back the hits of v, in the buckets of these hits, and empties v.
 // Only the first Refund of v and all copies of v gives back, even if the first
 // fails: the store may have done its part then. The Verdict of a denied call, or
-// of a key forgotten since, has nothing to give back; no error is returned. The
+// of a key forgotten since, has nothing to give back; no error is returned. After a
+// [Counter.Settle] the error is [ErrSettled], and v is unchanged. The
 // keys of a TakeAll are given back side by side, all within Config.Patience. The
 // Counter of the Verdict can give the Verdict back, and so can any Counter that
 // With has made of the Counter.
@@ -28,20 +29,39 @@ func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
 		return nil
 	}
 	r, err := c.begin(ctx, hits[0].Key)
+	first := false
+	if err == nil {
+		first, err = taken.block.redeem(taken.bit, refunded)
+	}
 	if err != nil {
 		*v = taken // nothing has happened yet
 		return err
 	}
-	if !taken.block.redeem(taken.bit) {
+	if !first {
 		return nil
 	}
 	return giveBackAll(ctx, hits, r, taken.at)
 }
 
 // hitsOf returns the hits of v, those of each key and ladder by themselves.
-func (c *Counter) hitsOf(v *Verdict) ([]Ask, error) {
-	keys, err := c.keysOf(v)
-	return ofLadders(keys), err
+func (c *Counter) hitsOf(v *Verdict) (hits []Ask, err error) {
+	switch {
+	case v.block == nil:
+		return nil, nil
+	case v.block.owner.base != c.base:
+		return nil, errors.New("the Verdict is of another Counter")
+	case v.settled:
+		return nil, ErrSettled
+	}
+	for _, k := range v.asks() {
+		for on := k.On; on != nil && k.N > 0; on = on.former {
+			k.On = on
+			if hits = append(hits, k); k.Soft {
+				break // counted by one ladder
+			}
+		}
+	}
+	return hits, nil
 }
 
 // giveBackAll gives back hits with the label at, side by side.
@@ -57,7 +77,7 @@ func giveBackAll(ctx context.Context, hits []Ask, r backend.Request, at int64) e
 // ladder of c, unless the key was forgotten since. r is a request with the label of the
 // refund.
 func (c *Counter) giveBack(ctx context.Context, hits *Ask, r backend.Request, at int64) error {
-	r.Key, r.Ladder = string(c.makerOf(hits).append(nil, hits.Key)), c.plan.Ladder
+	r = c.like(hits, r)
 	if r.Now.UnixNano()-at > int64(c.longest()) {
 		return nil // all buckets have expired
 	}

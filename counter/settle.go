@@ -1,102 +1,127 @@
 package counter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 )
 
-// Settle has used hits counted instead of those that v has counted, once: for a cost
-// that was estimated in a Take, and is known afterwards. Fewer hits are given back in the
-// buckets of the Take, as by Refund, and more are charged now, as by Charge, also over a
-// limit. Each key with as many hits as [Verdict.N] is settled; a key with another number,
-// such as one for the calls next to one for their cost, keeps its own. If no call uses
-// more than it has estimated, no window has more than Max of what was used.
+// ErrSettled is the error of a Settle of a Verdict that counts no hits, or whose hits
+// were settled or given back before, and of a Refund after a Settle. Nothing was done.
+var ErrSettled = errors.New("the Verdict counts no hits, or they were settled or given back before")
+
+// Settle has v count used hits instead of N, for a call that took an estimate of its cost:
+// fewer are given back, in the buckets of these hits, and more are charged. used is 0 or
+// more. In a TakeAll the keys that counted N hits are settled, soft keys included, and the
+// keys with another n keep theirs.
 //
-// v becomes the answer of a Peek of 0 of these keys after the change: Remaining is what
-// is left, and Allowed is false if a limit is over. It cannot be refunded or settled. A
-// Verdict that has counted nothing is unchanged, and no error is returned.
+// The excess over N is counted as by [Counter.Charge], whatever the limits, with a label
+// of its own between the call and the return. So as long as no call uses more than it took,
+// no window has more than Max settled hits; an excess can be more than Max, and later
+// calls are denied until there is room again.
 //
-// It is an error if used is below 0 or above MaxCount, and if v or a copy was refunded or
-// settled before; v is then unchanged, as by a ctx that is over. After any other error v
-// is empty, and cannot be settled again: hits may have been given back, or used may be
-// counted already. Hits that were to be charged were not, if [Counter.Charge] says so of
-// the same error, and then Charge is the second try. A crash in between counts the hits of
-// the Take.
+// Afterwards N, the flat fields and All are those of v with used hits, those of charged
+// keys too, and exact if no other call is in flight. A RetryAfter above 0 is the time until no limit
+// is over, without other hits. Allowed and At are those of the call, but a Charge that was
+// over is Allowed once no limit is over. To be exact costs a Peek, unless hits are charged.
+//
+// Only the first Settle or Refund of v and all copies of v has an effect: a later Settle is
+// the error [ErrSettled], and so is a Settle of a Verdict that counts none. A used below 0 or above [MaxCount], and a ctx that is over, are errors that leave
+// v as it was. After any other error v cannot be settled again, since the store may have
+// done its part: every window then has at least the lesser of N and used hits of v, and at
+// most the greater.
 func (c *Counter) Settle(ctx context.Context, v *Verdict, used int64) error {
-	if err := c.settle(ctx, v, v.n, used); err != nil {
+	if _, err := c.settle(ctx, v, v.n, used); err != nil {
 		return fmt.Errorf("counter: Settle: %w", err)
 	}
 	return nil
 }
 
-// settle is Settle of the keys of v with n hits.
-func (c *Counter) settle(ctx context.Context, v *Verdict, n, used int64) error {
-	keys, err := c.keysOf(v)
-	keys = slices.DeleteFunc(keys, func(k Ask) bool { return k.N != n })
+// settle is Settle of the keys with n hits each. After an error that is not done nothing
+// has happened.
+func (c *Counter) settle(ctx context.Context, v *Verdict, n, used int64) (done bool, err error) {
+	hits, err := c.hitsOf(v)
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case used < 0 || used > MaxCount:
-		return fmt.Errorf("used is %d, want 0 to %d", used, int64(MaxCount))
-	case len(keys) == 0:
-		return nil
+		return false, fmt.Errorf("used is %d, want 0 to %d", used, int64(MaxCount))
+	case len(hits) == 0:
+		return false, ErrSettled
 	}
-	r, err := c.begin(ctx, keys[0].Key)
-	switch {
-	case err != nil:
-		return err
-	case !v.block.redeem(v.bit):
-		return errors.New("the Verdict was refunded or settled before")
-	}
-	at := v.at
-	*v = Verdict{}
-	for i := range keys {
-		k := &keys[i]
-		k.N, k.Charge, k.UpTo, k.Held = max(n-used, used-n), false, false, nil
-	}
-	switch {
-	case used < n:
-		err = giveBackAll(ctx, ofLadders(keys), r, at)
-	case used > n:
-		_, err = c.ChargeAll(ctx, keys...)
-	}
+	r, err := c.begin(ctx, hits[0].Key)
 	if err != nil {
-		return err
+		return false, err
 	}
-	for i := range keys {
-		keys[i].N = 0
+	if first, err := v.block.redeem(v.bit, settled); !first {
+		return false, cmp.Or(err, ErrSettled)
 	}
-	return c.all(ctx, v, keys, peeking)
-}
-
-// keysOf returns the keys that v has hits of, with their limits.
-func (c *Counter) keysOf(v *Verdict) ([]Ask, error) {
-	switch {
-	case v.block == nil:
-		return nil, nil
-	case v.block.owner.base != c.base:
-		return nil, errors.New("the Verdict is of another Counter")
-	}
-	one := Ask{Key: v.Key, On: v.block.owner, N: v.n, Limits: Limits{v.Limit}}
-	if d := v.details; d != nil && d.keys != nil {
-		return slices.DeleteFunc(slices.Clone(d.keys), func(k Ask) bool { return k.N == 0 }), nil
-	} else if d != nil {
-		one.Limits = d.limits
-	}
-	return []Ask{one}, nil
-}
-
-// ofLadders returns the hits of each key and ladder by themselves.
-func ofLadders(keys []Ask) (hits []Ask) {
-	for _, k := range keys {
-		for on := k.On; on != nil; on = on.former {
-			k.On = on
-			if hits = append(hits, k); k.Soft {
-				break // counted by one ladder
-			}
+	v.settled = true
+	if used < n {
+		hits = slices.DeleteFunc(hits, func(a Ask) bool { return a.N != n })
+		for i := range hits {
+			hits[i].N = n - used
+		}
+		if err := giveBackAll(ctx, hits, r, v.at); err != nil {
+			return true, err
 		}
 	}
-	return hits
+	asks, ask := v.asks(), c.PeekAll
+	for i := range asks {
+		a, more := &asks[i], used-n
+		if a.N != n {
+			more = 0
+		}
+		switch a.N = 0; {
+		case more <= 0:
+		case a.Soft: // whatever its room, as if it were enforced
+			r := a.On.like(a, r)
+			r.N = more
+			_, _ = a.On.addTo(ctx, a.Key, r) // a soft key that fails fails no call
+		default:
+			a.N, ask = more, c.ChargeAll
+		}
+	}
+	w, err := ask(ctx, asks...)
+	if err != nil {
+		return true, err
+	}
+	if v.n == n {
+		v.n = used
+	}
+	v.become(asks, &w)
+	return true, nil
+}
+
+// asks returns the keys of v, with the hits that v counts.
+func (v *Verdict) asks() []Ask {
+	ask := Ask{Key: v.Key, On: v.block.owner, N: v.n}
+	switch d := v.details; {
+	case d == nil:
+		ask.Limits = Limits{v.Limit}
+	case d.keys == nil:
+		ask.Limits = d.limits
+	default:
+		return slices.Clone(d.keys)
+	}
+	return []Ask{ask}
+}
+
+// become makes v the Verdict of these keys, with the states of w.
+func (v *Verdict) become(asks []Ask, w *Verdict) {
+	if v.details = w.details; w.details != nil {
+		for i := range asks {
+			w.details.keys[i].place = asks[i].place
+		}
+	}
+	now := Verdict{Allowed: true}
+	for _, s := range w.All() {
+		if !s.Soft {
+			now.judge(now.Limit == Limit{}, s.Key, s.Limit, s.short())
+		}
+	}
+	v.Allowed = v.Allowed || now.RetryAfter == 0
+	v.Key, v.Limit, v.Remaining, v.RetryAfter, v.ResetAfter = now.Key, now.Limit, now.Remaining, now.RetryAfter, now.ResetAfter
 }

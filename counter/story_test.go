@@ -23,7 +23,8 @@ import (
 //	let asks 1 user 5/h,9/d; 2 tenant 9/d soft
 //	v: take asks -> took *user 5/h 2, user 9/d 6, tenant 9/d 7
 //	both+next.count user 1m 1h -> 1 3 1 3
-//	refund v
+//	settle v 5 -> took *user 5/h 0, user 9/d 4, tenant 9/d 7
+//	refund v -> error settled
 //
 // take, peek and charge are TakeAll, PeekAll and ChargeAll of asks with n, feature, limits
 // and options; "next." names the Counter. The answer is took, or over, if hits were
@@ -93,6 +94,9 @@ func (s *story) call(words []string) (answer string, err error) {
 	case "refund":
 		v = s.verdicts[words[0]]
 		return "", c.Refund(ctx, &v)
+	case "settle": // of a copy
+		v = s.verdicts[words[0]]
+		err = c.Settle(ctx, &v, number(1))
 	case "forget":
 		return "", c.Forget(ctx, keyOf(words[0]))
 	case "count":

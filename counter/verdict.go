@@ -26,6 +26,7 @@ const Never = time.Duration(math.MaxInt64)
 // Verdict is in use.
 type Verdict struct {
 	Allowed    bool
+	settled    bool          // by Settle
 	bit        uint16        // of the receipt, in block
 	Key        Key           // of the binding limit
 	Limit      Limit         // the binding limit
@@ -135,7 +136,7 @@ func (s *State) short() shortState { return shortState{s.Remaining, s.RetryAfter
 // fill makes v the answer to call k. v.Allowed must be set.
 func (v *Verdict) fill(k *call) {
 	var d *details
-	if ask := &k.asks[0]; len(k.asks) > 1 || len(ask.Limits) > 1 || ask.On != nil || ask.Soft || ask.Charge && !k.Charge {
+	if ask := &k.asks[0]; len(k.asks) > 1 || len(ask.Limits) > 1 || ask.On != nil || ask.Held != nil || ask.Soft || ask.Charge && !k.Charge {
 		own := &ownDetails{}
 		d, v.details = &own.details, &own.details
 		d.keys, d.states = own.keyBuf[:0], own.stateBuf[:0]
@@ -166,7 +167,7 @@ func (v *Verdict) fill(k *call) {
 // judge makes a limit of key the binding one, if it is the first or binds more than the
 // one before.
 func (v *Verdict) judge(first bool, key Key, limit Limit, s shortState) {
-	if first || v.Allowed && s.remaining < v.Remaining || !v.Allowed && s.retryAfter > v.RetryAfter {
+	if first || v.Allowed && (s.remaining < v.Remaining || s.remaining == v.Remaining && s.retryAfter > v.RetryAfter) || !v.Allowed && s.retryAfter > v.RetryAfter {
 		v.Key, v.Limit, v.Remaining, v.RetryAfter, v.ResetAfter = key, limit, s.remaining, s.retryAfter, s.resetAfter
 	}
 }

@@ -83,6 +83,7 @@ func Settle(ctx context.Context, event string, used int64) (limiter.Verdict, err
 	if h == nil {
 		return limiter.Verdict{}, fmt.Errorf("httplimit: settle: no middleware for event %q around this handler has VerdictInContext or RefundIf", event)
 	}
+	h.m.refunds.Store(true)
 	v := h.verdict
 	err := h.m.Limiter.Settle(context.WithoutCancel(ctx), &v, used)
 	return v, err

@@ -23,6 +23,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -257,6 +258,29 @@ func TestRefundTwiceIsOnce(t *testing.T) {
 	require.Equal(t, `"3/d";r=0;t=86401`, left("Refund: thrice, and by its status"))
 	require.Equal(t, `"3/d";r=0;t=86401`, left())
 	require.Equal(t, 429, s.get().status)
+}
+
+// A handler settles the Cost of its request, once. From then on hits that have not been
+// settled are open.
+func TestSettle(t *testing.T) {
+	var s *site
+	s = newSite(t, newLimit(t, httplimit.Config{
+		Limiter: newLimiter(t, newClock(), by("ip", "9/d")), Features: []httplimit.Source{byIP}, VerdictInContext: true,
+		Cost: func(r *http.Request) (int64, error) { return strconv.ParseInt(r.Header.Get("Cost"), 10, 64) },
+	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Then") != "" {
+			denied := s.get("Cost: 5")
+			w.Header().Set("Denied", denied.header.Get("Retry-After"))
+		}
+		_, other := httplimit.Settle(r.Context(), "login", 2)
+		v, err := httplimit.Settle(r.Context(), "signup", 2)
+		_, again := httplimit.Settle(r.Context(), "signup", 3)
+		fmt.Fprint(w, v.Remaining, err, errors.Is(again, counter.ErrSettled), other)
+	})))
+	require.Equal(t, `7 <nil> true httplimit: settle: no middleware for event "login" around this handler has VerdictInContext or RefundIf`, s.get("Cost: 5").body)
+	got := s.get("Cost: 6", "Then: another")
+	require.Contains(t, []string{"1", "2"}, got.header.Get("Denied"))
+	require.Contains(t, got.body, "5 <nil> true")
 }
 
 func TestNested(t *testing.T) {

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -179,7 +180,7 @@ func (l *Limiter) take(ctx context.Context, v *Verdict, c *call, asks []counter.
 		own.ask()
 		var err error
 		if by, err = l.taker.Take(ctx, &c.Call, asks, &v.Verdict); err != nil {
-			own.close(false)
+			own.close(0)
 			*v = Verdict{}
 			return err
 		}
@@ -200,7 +201,7 @@ func (l *Limiter) take(ctx context.Context, v *Verdict, c *call, asks []counter.
 		l.ban(ctx, v, c, asks, known)
 	}
 	if v.At().IsZero() {
-		own.close(false)
+		own.close(0)
 		return nil
 	}
 	if v.Allowed {
@@ -224,9 +225,9 @@ func (l *Limiter) Refund(ctx context.Context, v *Verdict) error {
 		defer l.turns.Refunded(given.keys)
 	}
 	err := l.taker.Refund(ctx, &v.Verdict, fallback.Origin{Local: v.local, Hits: v.hits})
-	if !v.Allowed { // given back
+	if v.At().IsZero() { // given back
 		*v = Verdict{}
-		given.open.close(true)
+		given.open.close(counter.MaxCount)
 	}
 	if err != nil {
 		return fmt.Errorf("limiter: refund: %w", err)
@@ -234,26 +235,31 @@ func (l *Limiter) Refund(ctx context.Context, v *Verdict) error {
 	return nil
 }
 
-// Settle has used hits counted instead of those that v has counted, once: for a cost
-// that was estimated, such as the tokens of an answer. What was not used is given back,
-// and the rest is charged now, under all rules of v, soft rules included. [Times] of a
-// feature that is not the n of the call stays. v becomes the answer of a Peek of 0
-// afterwards: Remaining is exact, and Allowed is false if a limit is over. Copies of v are
-// settled, or refunded, once, all together. Hits that were counted locally are settled in
-// the local counter, and carried so. See counter.Counter.Settle, also for errors.
-// Config.Observe is not called.
+// Settle has v count used hits instead of the n of its call, under all rules of v, soft
+// rules included: for a call that took an estimate, such as of the tokens of an answer.
+// Fewer are given back, more are charged now, over a limit or not, and under FailLocal hits
+// that were counted locally are carried to the store as settled. A feature that had another
+// n, by [Times], keeps its hits.
+//
+// Afterwards N, Remaining, RetryAfter, ResetAfter, Banned and All are those of the moment,
+// and exact if no other call is in flight; Allowed and Soft remain those of the call. Only
+// the first Settle or Refund of v and its copies has an effect, and a later Settle is a
+// [counter.ErrSettled]. So is the Settle of a call that was denied; if the call was let
+// through and counted nothing, as under FailOpen, nothing is done. Config.Observe is not
+// called, and no ban begins. For errors see [counter.Counter.Settle]; nothing happens either
+// if more hits wait to be carried to the store than have room.
 func (l *Limiter) Settle(ctx context.Context, v *Verdict, used int64) error {
-	given := *v
-	err := l.taker.Settle(ctx, &v.Verdict, fallback.Origin{Local: v.local, Hits: v.hits}, v.n, used)
-	if n := given.n; given.Verdict.N() > 0 && v.Verdict.N() == 0 {
-		*v = Verdict{Verdict: v.Verdict, event: given.event, places: given.places, local: given.local, counts: given.counts, free: given.free}
-		if v.counts {
-			v.bind()
-		}
-		if v.free {
-			v.Limit, v.Remaining, v.ResetAfter = counter.Limit{}, 0, 0
-		}
-		given.open.close(used < n)
+	if !l.taker.Begin() {
+		return ErrClosed
+	}
+	defer l.taker.End()
+	if v.n > 0 && v.At().IsZero() && used >= 0 && used <= counter.MaxCount {
+		return nil
+	}
+	given, n := *v, cmp.Or(v.n, v.Verdict.N())
+	done, err := l.taker.Settle(ctx, &v.Verdict, fallback.Origin{Local: v.local, Hits: v.hits}, n, used)
+	if done {
+		given.open.close(max(0, n-used))
 		if used < n {
 			l.turns.Refunded(given.keys)
 		}
@@ -261,10 +267,15 @@ func (l *Limiter) Settle(ctx context.Context, v *Verdict, used int64) error {
 	if err != nil {
 		return fmt.Errorf("limiter: settle: %w", err)
 	}
+	v.n, v.bans = min(v.n, used), nil
+	v.lookForBans()
+	if v.free {
+		v.Limit, v.Remaining, v.RetryAfter, v.ResetAfter = counter.Limit{}, 0, 0, 0
+	}
 	return nil
 }
 
 // Keep ends the time in which the hits of v are open. They can still be refunded.
 // Keep has no effect on a Verdict without open hits, or if Keep or Refund was called
 // with a copy of v before.
-func (l *Limiter) Keep(v *Verdict) { v.open.close(false) }
+func (l *Limiter) Keep(v *Verdict) { v.open.close(0) }

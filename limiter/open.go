@@ -93,8 +93,9 @@ func (c *open) admit() {
 	}
 }
 
-// close ends the part of the call. Only the first close has an effect.
-func (c *open) close(refunded bool) {
+// close ends the part of the call, of whose hits so many were given back at most. Only the
+// first close has an effect.
+func (c *open) close(refunded int64) {
 	if c == nil || c.of == nil {
 		return
 	}
@@ -111,9 +112,7 @@ func (c *open) close(refunded bool) {
 		if c.let {
 			k.admitted -= n
 		}
-		if refunded {
-			k.refunded += n
-		}
+		k.refunded += min(n, refunded)
 		if k.calls--; k.calls == 0 {
 			delete(c.of.keys, c.keys[i].key)
 			c.of.used.Add(-1)

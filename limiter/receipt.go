@@ -102,9 +102,9 @@ func (l *Limiter) Receipt(v *Verdict) ([]byte, error) {
 	case len(sealed) > MaxReceipt:
 		return nil, fmt.Errorf("limiter: Receipt: the receipt has %d bytes, want at most %d", len(sealed), MaxReceipt)
 	case !inner(l.counter).Redeem(&v.Verdict):
-		return nil, errors.New("limiter: Receipt: the Verdict was refunded or has a receipt already, want one of them")
+		return nil, errors.New("limiter: Receipt: the Verdict was refunded, settled or has a receipt already, want one of them")
 	}
-	v.open.close(false)
+	v.open.close(0)
 	return sealed, nil
 }
 

@@ -53,7 +53,7 @@ func TestReceiptIsRefundedByAnotherProcess(t *testing.T) {
 		}
 		t.Logf("%d bytes", len(receipt))
 		_, err = one.Receipt(&same)
-		require.EqualError(t, err, "limiter: Receipt: the Verdict was refunded or has a receipt already, want one of them")
+		require.EqualError(t, err, "limiter: Receipt: the Verdict was refunded, settled or has a receipt already, want one of them")
 		require.NoError(t, one.Refund(ctx, &v))
 		require.NoError(t, one.Refund(ctx, &same))
 		full := allowN(t, one, 2, features...)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
@@ -21,7 +22,7 @@ func TestSettle(t *testing.T) {
 		c := newCounter(t, store, counter.Config{Patience: patience})
 		tokens := by("model", "100/h")
 		tokens.Soft, tokens.Percent = true, 0
-		lim := newLimiter(t, c, limiter.Config{DecideWithin: patience, Rules: []limiter.Rule{by("user", "5/h"), by("tenant", "100/h, 500/d"), tokens}})
+		lim := newLimiter(t, c, limiter.Config{DecideWithin: patience, Rules: []limiter.Rule{by("user", "500/h"), by("tenant", "100/h, 500/d"), tokens}})
 		for i, used := range []int64{0, 30, 80, 130} {
 			name := string(rune('a' + i))
 			of := []feature.Feature{limiter.Times(feature.New("user", name), 1), feature.New("tenant", name), feature.New("model", name)}
@@ -41,17 +42,25 @@ func TestSettle(t *testing.T) {
 			again := v
 			require.NoError(t, lim.Settle(ctx, &v, used))
 			if used >= 80 {
-				require.Equal(t, used <= 100, v.Allowed)
+				require.True(t, v.Allowed)
+				require.Equal(t, used > 100, v.RetryAfter > 0)
 				require.Equal(t, max(0, 100-used), v.Remaining)
+				require.EqualValues(t, 1, v.N(), "of the first feature")
 				require.Equal(t, "tenant:"+name, v.Key.Feature)
-				require.Len(t, v.All(), 2)
+				all := v.All()
+				require.Len(t, all, 3)
+				require.EqualValues(t, 499, all[0].Remaining, "calls are not tokens")
+				require.Equal(t, 500-used, all[2].Remaining)
 			} else {
 				require.NoError(t, <-waits)
 				used += 50
 			}
-			require.ErrorContains(t, lim.Settle(ctx, &again, 7), "refunded or settled before")
-			require.NoError(t, lim.Refund(ctx, &again))
-			require.NoError(t, lim.Refund(ctx, &v))
+			for _, v := range []*limiter.Verdict{&again, &v} {
+				before := *v
+				require.ErrorIs(t, lim.Settle(ctx, v, 7), counter.ErrSettled)
+				require.ErrorIs(t, lim.Refund(ctx, v), counter.ErrSettled)
+				require.Equal(t, before.All(), v.All())
+			}
 			require.EqualValues(t, used, counted(t, c, "tenant:"+name))
 			require.LessOrEqual(t, counted(t, c, "user:"+name), int64(2), "calls are not tokens")
 		}
@@ -96,8 +105,11 @@ func TestSettleOfLocalHits(t *testing.T) {
 				require.Equal(t, again, v)
 				require.NoError(t, s.lim.Settle(ctx, &v, row.used))
 				require.Equal(t, 10-row.used, v.Remaining)
-				require.ErrorContains(t, s.lim.Settle(ctx, &again, 9), "before")
-				require.NoError(t, s.lim.Refund(ctx, &again))
+				require.Equal(t, row.used, v.N())
+				for _, v := range []*limiter.Verdict{&again, &v, &again} {
+					require.ErrorIs(t, s.lim.Settle(ctx, v, 9), counter.ErrSettled)
+					require.ErrorIs(t, s.lim.Refund(ctx, v), counter.ErrSettled)
+				}
 				require.Equal(t, row.used, counted(t, s.here, "ip:192.0.2.1"))
 				if !row.back {
 					require.Equal(t, row.pending, s.lim.Stats().Pending)
@@ -110,4 +122,97 @@ func TestSettleOfLocalHits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A Settle of any Verdict of a Limiter: what it counts, and what the answer says then.
+func TestSettleOfAnyVerdict(t *testing.T) {
+	home, ada := ip("192.0.2.1"), user("ada")
+	for name, row := range map[string]struct {
+		rules []limiter.Rule
+		take  func(lim *limiter.Limiter) (limiter.Verdict, error)
+		used  int64
+		left  int64 // afterwards; the Settle is refused if it is below 0
+	}{
+		"up to": {used: 2, left: 8, rules: []limiter.Rule{by("ip", "10/h")},
+			take: func(lim *limiter.Limiter) (limiter.Verdict, error) {
+				return lim.AllowUpTo(ctx, "signup", 30, home)
+			}},
+		"a Charge that was over": {used: 4, left: 6, rules: []limiter.Rule{by("ip", "10/h")},
+			take: func(lim *limiter.Limiter) (limiter.Verdict, error) { return lim.Charge(ctx, "signup", 30, home) }},
+		"a rule with a ban": {used: 4, left: 6, rules: []limiter.Rule{banned(time.Hour, by("ip", "10/h")), by("user", "90/h")},
+			take: func(lim *limiter.Limiter) (limiter.Verdict, error) {
+				return lim.AllowN(ctx, "signup", 5, home, ada)
+			}},
+		"open hits": {used: 8, left: 2, rules: []limiter.Rule{by("ip", "10/h")},
+			take: func(lim *limiter.Limiter) (limiter.Verdict, error) {
+				return lim.AllowOpen(ctx, "signup", 5, home)
+			}},
+		"no rule limits": {used: 8, rules: []limiter.Rule{{Event: "signup", Kind: "ip", Limits: counter.MustLimits("10/h"), Percent: 0, Soft: true}},
+			take: func(lim *limiter.Limiter) (limiter.Verdict, error) { return lim.AllowN(ctx, "signup", 5, home) }},
+		"a charged feature next to a soft rule": {used: 8, left: 2, rules: []limiter.Rule{by("ip", "10/h"), soft(0, by("user", "9/h"))},
+			take: func(lim *limiter.Limiter) (limiter.Verdict, error) {
+				return lim.AllowN(ctx, "signup", 5, limiter.Charged(home), ada)
+			}},
+		"a charged feature next to another": {used: 7, left: 1, rules: []limiter.Rule{by("ip", "8/h"), by("user", "9/h")},
+			take: func(lim *limiter.Limiter) (limiter.Verdict, error) {
+				return lim.AllowN(ctx, "signup", 5, limiter.Charged(home), ada)
+			}},
+		"no rule is asked": {used: 8, rules: []limiter.Rule{ifMissing(limiter.MissingSkip, by("ip", "10/h"))},
+			take: func(lim *limiter.Limiter) (limiter.Verdict, error) { return lim.AllowN(ctx, "signup", 5, ada) }},
+		"denied": {used: 8, left: -1, rules: []limiter.Rule{by("ip", "10/h")},
+			take: func(lim *limiter.Limiter) (limiter.Verdict, error) { return lim.AllowN(ctx, "signup", 50, home) }},
+		"with a receipt": {used: 3, left: -1, rules: []limiter.Rule{by("ip", "10/h")},
+			take: func(lim *limiter.Limiter) (limiter.Verdict, error) {
+				v := allowN(t, lim, 5, home)
+				_, err := lim.Receipt(&v)
+				return v, err
+			}},
+	} {
+		c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
+		lim := newLimiter(t, c, limiter.Config{Rules: row.rules, ReceiptKey: receiptKey})
+		v, err := row.take(lim)
+		require.NoError(t, err, name)
+		before := v
+		require.ErrorContains(t, lim.Settle(ctx, &v, -1), "used is -1", name)
+		require.Equal(t, before, v, name)
+		err = lim.Settle(ctx, &v, row.used)
+		if row.left < 0 {
+			require.ErrorIs(t, err, counter.ErrSettled, name)
+			require.Equal(t, before, v, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.True(t, v.Allowed && v.RetryAfter == 0 && !v.Banned, name)
+		require.Equal(t, row.left, v.Remaining, name)
+		require.Equal(t, before.At().IsZero(), v.At().IsZero(), name)
+		if !v.At().IsZero() {
+			require.Equal(t, row.used, v.N(), name)
+			require.Equal(t, row.used, counted(t, c, "ip:192.0.2.1"), name)
+			_, err := lim.Receipt(&v)
+			require.ErrorIs(t, err, counter.ErrSettled, name)
+			require.ErrorContains(t, func() error { _, err := lim.Receipt(&before); return err }(), "was refunded, settled or has a receipt", name)
+		}
+		denied := allowN(t, lim, row.left+1, home) // not for hits that are still open
+		require.Equal(t, row.left > 0, denied.RetryAfter > time.Minute, name)
+		require.NoError(t, lim.Close(ctx))
+	}
+}
+
+// While the store fails, a call that was let through without a count has nothing to
+// settle, and a ban that has begun meanwhile is told.
+func TestSettleWithoutTheStore(t *testing.T) {
+	store := &flakyStore{Store: memory.New(memory.Config{})}
+	lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{banned(time.Hour, onFailure(limiter.FailOpen, by("ip", "10/h")))}})
+	home := ip("192.0.2.1")
+	before := allowN(t, lim, 4, home)
+	store.broken.Store(true)
+	v := allowN(t, lim, 5, home)
+	require.NoError(t, lim.Settle(ctx, &v, 8))
+	require.True(t, v.Allowed)
+	store.broken.Store(false)
+	require.True(t, allowN(t, lim, 7, home).Banned)
+	require.NoError(t, lim.Settle(ctx, &before, 3))
+	require.True(t, before.Allowed && before.Banned)
+	require.Zero(t, before.Remaining)
+	require.Greater(t, before.RetryAfter, 50*time.Minute)
 }

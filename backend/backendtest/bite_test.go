@@ -21,7 +21,7 @@ var bites = map[string][]string{
 	"spans are answered oldest first":                              {"spans are answered in their places"},
 	"a bucket is answered once":                                    {"spans are answered in their places"},
 	"reads first, and says the reads came last":                    {"an op adds and reads"},
-	"drops the coarsest addition":                                  {"an op adds and reads", "coarse buckets are sums", "Do scripts", "Do keys of one call differ"},
+	"drops the coarsest addition":                                  {"an op adds and reads", "coarse buckets are sums", "Do scripts", "Do keys of one call differ", "Do settlements race"},
 	"taking back goes below zero":                                  {"taking back stops at zero", "Do credits race"},
 	"taking back from nothing is an error":                         {"taking back stops at zero"},
 	"taking back creates":                                          {"taking back stops at zero"},

@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,6 +54,51 @@ func creditsRace(s *subject) {
 	}
 }
 
+// settlesRace takes estimates and settles each twice at once, for as much or less.
+func settlesRace(s *subject) {
+	const racers, places, estimate = 12, 31, 5
+	c := s.counter("settle", counter.Config{Settle: enough, Patience: enough})
+	ctx := context.Background()
+	for round := range 20 / s.thrift {
+		asks := []counter.Ask{{Key: counter.Key{Event: "settle", Feature: fmt.Sprint(round)}, N: estimate, Limits: counter.Limits{{Max: places, Per: time.Hour}, {Max: places + 5, Per: 24 * time.Hour}}},
+			{Key: counter.Key{Event: "settle", Feature: fmt.Sprint("call", round)}, N: 1, Limits: counter.MustLimits("100/d")}}
+		var used, calls atomic.Int64
+		together(racers, func(i int) {
+			for j := range 20 { // a store that counts too little would never deny
+				v := value(c.TakeAll(ctx, asks...))
+				if !v.Allowed {
+					return
+				}
+				copied, n := v, int64((i+j)%(estimate+1))
+				var errs [2]error
+				together(2, func(twin int) { errs[twin] = c.Settle(ctx, []*counter.Verdict{&v, &copied}[twin], n) })
+				if won := slices.Index(errs[:], nil); won < 0 || !errors.Is(errs[1-won], counter.ErrSettled) {
+					failf("of two settlements of a verdict both succeed, or none: %v", errs)
+				}
+				calls.Add(1)
+				used.Add(n)
+			}
+		})
+		for _, want := range []struct {
+			key  counter.Key
+			most int64
+			n    *atomic.Int64
+		}{{asks[0].Key, places, &used}, {asks[1].Key, 100, &calls}} {
+			for _, per := range []time.Duration{time.Hour, 24 * time.Hour} {
+				if got := value(c.Count(ctx, want.key, per)); got.High != want.n.Load() || got.High > want.most {
+					failf("%+v counted of %s, want the %d that were settled, %d at most", got, want.key.Feature, want.n.Load(), want.most)
+				}
+			}
+		}
+		asks[0].Limits[0].Max, asks[0].Limits[1].Max = 2*places, 90*places
+		v := value(c.TakeAll(ctx, asks...))
+		must(c.Settle(ctx, &v, 3*places))
+		if s, now := v.All(), value(c.PeekAll(ctx, counter.Ask{Key: asks[0].Key, Limits: asks[0].Limits})).All(); s[0].Remaining != 0 || s[0].RetryAfter <= 0 || s[1].Remaining != now[1].Remaining {
+			failf("after an excess: %+v, a Peek answers %+v", s, now)
+		}
+	}
+}
+
 // laddersOn are the ladders on a store: the default, a short one, and the short one
 // as the successor of the default.
 func laddersOn(c *counter.Counter) [3]*counter.Counter {
@@ -70,7 +116,7 @@ type twins struct {
 // call makes a random call, and compares the two answers and what is counted
 // afterwards.
 func (d *twins) call(s *subject, now time.Time) {
-	verb := []string{"take", "take", "take", "take", "peek", "charge", "credit", "refund", "forget", "up to"}[s.rand.IntN(10)]
+	verb := []string{"take", "take", "take", "take", "peek", "charge", "credit", "refund", "settle", "forget", "up to"}[s.rand.IntN(11)]
 	say := func(format string, args ...any) { d.said = append(d.said, fmt.Sprintf(format, args...)) }
 	var asks [2][]counter.Ask
 	most := 1 + s.rand.Int64N(6)
@@ -90,7 +136,7 @@ func (d *twins) call(s *subject, now time.Time) {
 		say("%v %s %s %d under %s soft %v shared %v charge %v ladder %d", now.Sub(noon), verb, ask.Key.Feature, ask.N, ask.Limits, ask.Soft, ask.Shared, ask.Charge, ladder)
 	}
 	var of [2]*counter.Verdict
-	if verb == "refund" && len(d.verdicts) > 0 {
+	if (verb == "refund" || verb == "settle") && len(d.verdicts) > 0 {
 		copied := d.verdicts[s.rand.IntN(len(d.verdicts))]
 		of = [2]*counter.Verdict{&copied[0], &copied[1]}
 		say("   of %v", copied[0].At().Sub(noon))
@@ -125,7 +171,7 @@ func randomAsk(s *subject) counter.Ask {
 		Limits: counter.Limits{{Max: s.rand.Int64N(scarce), Per: time.Minute}, {Max: scarce/2 + s.rand.Int64N(12), Per: 10 * time.Minute}}[s.rand.IntN(2):]}
 }
 
-// oneOf makes one call of twins; of is the verdict that a refund gives back, if any.
+// oneOf makes one call of twins; of is the verdict that is refunded or settled, if any.
 func oneOf(on *counter.Counter, verb string, asks []counter.Ask, of *counter.Verdict) (v counter.Verdict, err error) {
 	ctx := context.Background()
 	switch verb {
@@ -138,6 +184,11 @@ func oneOf(on *counter.Counter, verb string, asks []counter.Ask, of *counter.Ver
 	case "refund":
 		if of != nil {
 			err = on.Refund(ctx, of)
+		}
+	case "settle":
+		if of != nil {
+			err = on.Settle(ctx, of, asks[0].N*2)
+			v = *of
 		}
 	case "forget":
 		err = asks[0].On.Forget(ctx, asks[0].Key)

@@ -111,7 +111,7 @@ var checks = []check{
 
 	// A whole Counter, by the atomic step of the store or by ticket.
 	{"scripts", scripts, instead,
-		"every answer to every script of Take, TakeAll, Peek, Charge, also below zero, Add, AddAt, Count, Series, Refund and Forget is what a log of all hits says"},
+		"every answer to every script of Take, TakeAll, Peek, Charge, also below zero, Add, AddAt, Count, Series, Refund, Settle and Forget is what a log of all hits says"},
 	{"hits of the past", past, instead,
 		"an addition of hours ago counts in the buckets of its label, for as long as the ladder asks for from the label, and beyond is refused"},
 	{"40 racers for 7 places", herd, instead,
@@ -132,9 +132,11 @@ var checks = []check{
 
 	// Calls for several keys that differ, and a change of ladder.
 	{"keys of one call differ", keysDiffer, instead,
-		"each key of a call has its own n and its own ladder, may be soft, looked at, charged or credited, or take up to n, and the verdict is that of an atomic store in the process"},
+		"each key of a call has its own n and its own ladder, may be soft, looked at, charged or credited, settled, or take up to n, and the verdict is that of an atomic store in the process"},
 	{"credits race", creditsRace, instead,
 		"no window loses more hits than credits say, or goes below zero, however they race"},
+	{"settlements race", settlesRace, instead,
+		"of racing settlements of a verdict one has an effect, and no more than Max settled hits are counted while no call uses more than it took"},
 	{"a change of ladder", changeOfLadder, instead,
 		"no window has more than Max while processes with a former ladder are replaced by processes with both, and those by processes with the new ladder, or back"},
 }

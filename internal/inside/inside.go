@@ -34,15 +34,16 @@ type Counter[Key, Ask, Verdict any] interface {
 	Hits(v *Verdict) ([]Ask, error)
 
 	// Redeem has a Verdict with hits refunded without giving anything back, and
-	// reports whether no Refund or Redeem of it or of a copy came before.
+	// reports whether no Refund, Settle or Redeem of it or of a copy came before.
 	Redeem(v *Verdict) bool
-
-	// Settle is the method of the Counter for the keys of v with n hits.
-	Settle(ctx context.Context, v *Verdict, n, used int64) error
 
 	// GiveBack gives back the hits of the label at, a time in Unix nanoseconds, as
 	// Refund does, each by the ladder of On alone. There is at least one.
 	GiveBack(ctx context.Context, at int64, hits ...Ask) error
+
+	// Settle is Settle of the keys with n hits each. It reports whether it is done, with
+	// an error or without: no Settle, Refund or Redeem can follow.
+	Settle(ctx context.Context, v *Verdict, n, used int64) (done bool, err error)
 
 	// Redact is Key.Redact with the Secret of the Counter.
 	Redact(key Key) Key

@@ -206,6 +206,9 @@ func TestModelUpTo(t *testing.T) {
 		{name: "two batches and a lone caller", ladder: [][2]int{{2, 2}}, limits: [][2]int{{2, 2}}, eps: 0, d: 1, n: three, clock: []int{0, 0, 0}, span: 2, upTo: []bool{true, false, true}, leaves: true},
 		{name: "batches, coarse", ladder: [][2]int{{1, 4}, {2, 4}}, limits: [][2]int{{2, 4}}, eps: 0, d: 1, n: []int{3, 2}, clock: []int{0, 0}, span: 6, upTo: both, leaves: true, coarse: true},
 		{name: "batches, faults and refunds", ladder: [][2]int{{2, 3}}, limits: [][2]int{{3, 3}}, eps: 1, d: 0, n: pair, clock: []int{0, 1}, span: 4, upTo: both, leaves: true, refund: true, faults: 1},
+
+		// An estimate that is settled for less gives back as a call of which one has left.
+		{name: "settled, crashes", ladder: [][2]int{{1, 3}, {3, 3}}, limits: [][2]int{{3, 3}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 5, upTo: both, leaves: true, faults: 2},
 	})
 }
 
@@ -226,6 +229,9 @@ func TestModelFindsHolesUpTo(t *testing.T) {
 		{"a part by counts without calls under way", two, func(m *model) { m.keepsMore = true }},
 		{"the rest taken back twice", three, func(m *model) { m.lessTwice = true }},
 		{"a refund of all that was added", three, func(m *model) { m.refund, m.refundsRest = true, true }},
+		{"a refund after a settlement", three, func(m *model) {
+			m.limits, m.n, m.leaves, m.refund, m.refundsRest = [][2]int{{3, 2}}, []int{2, 2, 2}, true, true, true
+		}},
 		{"a member that leaves gives back twice", three, func(m *model) { m.leaves, m.leavesTwice = true, true }},
 	})
 }

@@ -386,37 +386,35 @@ func (c *Call) byPolicy(v *counter.Verdict, underWay chan<- late, err error) (Or
 	return Origin{Degraded: err}, nil
 }
 
-// Settle has each key of v with n hits have used instead of them, in the store and in
-// this process, and makes v the answer of a Peek afterwards. It does so once: v is
-// unchanged by an error before.
-func (f *Fallback) Settle(ctx context.Context, v *counter.Verdict, o Origin, n, used int64) (err error) {
-	switch {
-	case !o.Local:
-		had := v.N() > 0
-		if err = inner(f.store).Settle(ctx, v, n, used); o.Hits != nil && had && v.N() == 0 && (err == nil || used < n) {
-			var here counter.Verdict
-			err = errors.Join(err, o.Hits.settle(ctx, &here, n, used))
-		}
-	case used < 0 || used > counter.MaxCount:
-		err = fmt.Errorf("used is %d, want 0 to %d", used, int64(counter.MaxCount))
-	case o.Hits != nil:
-		if err = ctx.Err(); err == nil {
-			err = o.Hits.settle(ctx, v, n, used)
+// Settle has each key of v with n hits count used instead, in the store and in this
+// process. done reports whether v can no longer be settled, with an error or without.
+func (f *Fallback) Settle(ctx context.Context, v *counter.Verdict, o Origin, n, used int64) (done bool, err error) {
+	on := f.store
+	if o.Local {
+		if on = f.local.here; used > n && o.Hits != nil && f.local.carrier.full(len(o.Hits.keys)) {
+			return false, ErrPendingFull
 		}
 	}
-	return err
+	done, err = inner(on).Settle(ctx, v, n, used)
+	if done && o.Hits != nil && (o.Local || err == nil || used < n) {
+		err = errors.Join(err, o.Hits.settle(ctx, n, used, err != nil))
+	}
+	return done, err
 }
 
 // Refund gives back the hits of v, in the store and in this process. Hits that wait to
-// be carried to the store are not carried.
+// be carried to the store are not carried. v is unchanged by a counter.ErrSettled.
 func (f *Fallback) Refund(ctx context.Context, v *counter.Verdict, o Origin) (err error) {
+	given := *v
 	if !o.Local {
 		err = f.store.Refund(ctx, v)
 	} else if err = ctx.Err(); err == nil {
 		*v = counter.Verdict{}
 	}
-	if !v.Allowed && o.Hits != nil {
-		err = errors.Join(err, o.Hits.refund(ctx))
+	if o.Hits != nil && v.At().IsZero() && !errors.Is(err, counter.ErrSettled) {
+		if err = errors.Join(err, o.Hits.refund(ctx)); errors.Is(err, counter.ErrSettled) {
+			*v = given
+		}
 	}
 	return err
 }

@@ -276,6 +276,10 @@ func (h *Hits) refund(ctx context.Context) (err error) {
 	for i := range h.here {
 		err = errors.Join(err, h.local.here.Refund(context.WithoutCancel(ctx), &h.here[i]))
 	}
+	if errors.Is(err, counter.ErrSettled) { // a copy was
+		h.refunded.Store(false)
+		return err
+	}
 	return errors.Join(err, h.recall(ctx, func(n int64) int64 { return n }))
 }
 
@@ -299,40 +303,26 @@ func (h *Hits) recall(ctx context.Context, of func(n int64) int64) error {
 	return errors.Join(errs...)
 }
 
-// settle has each key with n hits have used instead of them, once, and makes v the local
-// counter's answer afterwards.
-func (h *Hits) settle(ctx context.Context, v *counter.Verdict, n, used int64) (err error) {
-	l := h.local
-	switch {
-	case used > n && !h.at.IsZero() && l.carrier.full(len(h.keys)):
-		return ErrPendingFull
-	case !h.refunded.CompareAndSwap(false, true):
-		return errors.New("the Verdict was refunded or settled before")
-	}
-	var asks []counter.Ask
-	for i := range h.keys {
-		if k := &h.keys[i]; k.n == n {
-			asks = append(asks, k.rule.ask(k.key, 0))
+// settle goes on after the Verdict was settled, by the store or here: the hits that are
+// mirrored, or wait to be carried, become used of each key with n. failed reports whether
+// the local counter has failed.
+func (h *Hits) settle(ctx context.Context, n, used int64, failed bool) (err error) {
+	for i := range h.here {
+		if h.at.IsZero() {
+			_, settled := inner(h.local.here).Settle(context.WithoutCancel(ctx), &h.here[i], n, used)
+			err, failed = errors.Join(err, settled), failed || settled != nil
 		}
 	}
-	for i := range h.here {
-		err = errors.Join(err, inner(l.here).Settle(context.WithoutCancel(ctx), &h.here[i], n, used))
+	if used > n {
+		h.charge(n, used-n, failed)
+		return err
 	}
-	if used < n {
-		err = errors.Join(err, h.recall(ctx, func(of int64) int64 {
-			if of == n {
-				return n - used
-			}
-			return 0
-		}))
-	} else if used > n {
-		h.charge(n, used-n, err != nil)
-	}
-	*v = counter.Verdict{}
-	if err == nil && len(asks) > 0 {
-		*v, err = l.here.PeekAll(context.WithoutCancel(ctx), asks...)
-	}
-	return err
+	return errors.Join(err, h.recall(ctx, func(of int64) int64 {
+		if of == n {
+			return n - used
+		}
+		return 0
+	}))
 }
 
 // charge notes that each key with n hits has more: to be carried, if the store has not

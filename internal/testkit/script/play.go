@@ -19,8 +19,7 @@ type Answer struct {
 	Count   counter.Count
 	Series  []counter.Point
 	Added   time.Time // label of the hits of an addat that was not refused
-	gone    bool      // refunded or settled
-	settled counter.Verdict
+	Refused bool      // a refund or settle of hits that were settled or given back before
 }
 
 // Play runs s on a store and holds every answer to the oracle: admission, the wait
@@ -70,24 +69,8 @@ func (c Call) asks() []counter.Ask {
 	return asks
 }
 
-// settle settles the verdict of a, and a copy of it in vain.
-func (a *Answer) settle(on *counter.Counter, used int64) (counter.Verdict, error) {
-	for v := a.Verdict; ; v = a.Verdict {
-		err, counted := on.Settle(context.Background(), &v, used), a.Verdict.N() > 0
-		switch {
-		case !counted || !a.gone && err != nil:
-			return v, err
-		case a.gone && err == nil:
-			return v, errors.New("settled twice")
-		case a.gone:
-			return a.settled, nil
-		}
-		a.settled, a.gone = v, true
-	}
-}
-
 // do makes the call; answers holds the answers of the earlier calls, and refunded
-// is the call that a refund is about.
+// is the call that a refund or settle is about.
 func (c Call) do(on *counter.Counter, answers []Answer, refunded Call) (a Answer, err error) {
 	ctx := context.Background()
 	switch c.Verb {
@@ -117,23 +100,13 @@ func (c Call) do(on *counter.Counter, answers []Answer, refunded Call) (a Answer
 	case "series":
 		now := on.Config().Now()
 		a.Series, err = on.Series(ctx, c.Asks[0].Key, now.Add(-c.Back), now.Add(1), c.Window)
-	case "refund":
-		if added := answers[c.N].Added; !added.IsZero() {
+	case "refund", "settle":
+		if added := answers[c.N].Added; c.Verb == "refund" && !added.IsZero() {
 			answers[c.N].Added = time.Time{} // nothing keeps a caller from a second RefundAt
 			err = on.RefundAt(ctx, refunded.Asks[0].Key, refunded.N, added)
 			break
 		}
-		v := answers[c.N].Verdict
-		copied := v
-		if err = on.Refund(ctx, &v); err == nil {
-			err = on.Refund(ctx, &v)
-		}
-		if err == nil {
-			err = on.Refund(ctx, &copied) // a copy gives nothing more
-		}
-		answers[c.N].gone = true
-	case "settle":
-		a.Verdict, err = answers[c.N].settle(on, c.Used)
+		a, err = c.spend(on, answers[c.N].Verdict)
 	case "forget":
 		err = on.Forget(ctx, c.Asks[0].Key)
 	default:
@@ -143,4 +116,29 @@ func (c Call) do(on *counter.Counter, answers []Answer, refunded Call) (a Answer
 		a.States = a.Verdict.All()
 	}
 	return a, err
+}
+
+// spend refunds or settles v, and it and a copy once more in vain.
+func (c Call) spend(on *counter.Counter, v counter.Verdict) (a Answer, err error) {
+	ctx, copied, settle := context.Background(), v, c.Verb == "settle"
+	if settle {
+		err = on.Settle(ctx, &v, c.Used)
+	} else {
+		err = on.Refund(ctx, &v)
+	}
+	if a.Refused = errors.Is(err, counter.ErrSettled); a.Refused {
+		return a, nil
+	} else if err != nil {
+		return a, err
+	}
+	again := []error{on.Refund(ctx, &v), on.Refund(ctx, &copied)}
+	if settle {
+		a.Verdict, again = v, append(again, on.Settle(ctx, &copied, c.Used+1), on.Settle(ctx, &v, 0))
+	}
+	for _, err := range again {
+		if errors.Is(err, counter.ErrSettled) != settle || !settle && err != nil {
+			return a, fmt.Errorf("once more: %w, want ErrSettled: %v", err, settle)
+		}
+	}
+	return a, nil
 }

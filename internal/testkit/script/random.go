@@ -181,13 +181,13 @@ func (g *generator) call(after int) (c Call, ok bool) {
 		c.Verb, c.Asks[0].Limits = "add", nil
 	case 6, 7:
 		c.Verb, c.N, c.Window, c.Asks[0].Limits = "count", 0, g.window(), nil
-	case 8, 9, 10, 17:
+	case 8, 9, 10:
 		if after == g.credited {
 			return c, false
 		}
 		c.Verb, c.N, c.Asks = "refund", int64(after-1-r.IntN(min(after-g.credited, 6))), nil
-		if verb == 17 {
-			c.Verb, c.Used = "settle", int64(r.IntN(2)*r.IntN(12))
+		if r.IntN(2) == 0 {
+			c.Verb, c.Used = "settle", r.Int64N(14)
 		}
 	case 11, 12:
 		c.Verb, c.Back, c.Asks[0].Limits = "addat", g.age(), nil
@@ -249,7 +249,7 @@ func (s Script) Shrink(fails func(Script) bool) Script {
 	return s
 }
 
-// without returns s without call i, unless a later call is about call i.
+// without returns s without call i, unless a later call refunds or settles call i.
 func (s Script) without(i int) (Script, bool) {
 	shorter := s
 	shorter.Calls = nil

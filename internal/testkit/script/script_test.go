@@ -51,6 +51,8 @@ func TestParseShowsTheLine(t *testing.T) {
 		"0 take 1 a/x=7":    `limit "7"`,
 		"0 take 1":          "0 keys",
 		"0 refund 0":        "a refund of call 0, want one before",
+		"0 settle 0 1":      "a settle of call 0, want one before",
+		"0 settle 0":        "want the hits used",
 		"0 count a/x":       "want a key and 1 duration(s)",
 		"0 count a/x later": "later",
 		"0 addat 1 a/x":     "want a key and 1 duration(s)",
@@ -92,6 +94,46 @@ func TestAFailingScriptIsShrunk(t *testing.T) {
 		short := s.Shrink(fails)
 		require.True(t, fails(short))
 		require.Less(t, len(short.Calls), 20, "%s", short)
+		_, err := short.Play(memory.New(memory.Config{}), "x")
+		require.NoError(t, err)
+		return
+	}
+	t.Fatal("no script found it")
+}
+
+// stingy is a store that gives back one hit less of several.
+type stingy struct{ backend.Atomic }
+
+func (s stingy) Do(ctx context.Context, op *backend.Request) error {
+	short := *op
+	if op.N < -1 {
+		short.N++
+	}
+	return s.Atomic.Do(ctx, &short)
+}
+
+// A Settle that counts more than was used is found.
+func TestASettleThatMiscountsIsFound(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	fails := func(s Script) bool {
+		_, err := s.Play(stingy{memory.New(memory.Config{})}, "x")
+		return err != nil
+	}
+	for range 100 {
+		s := Random(r, parse.Ladder("1s:1d, 1m:1d, 1h:1d"), -1, -1, 80)
+		for i := len(s.Calls) - 1; i >= 0; i-- { // takes and settlements
+			if c := s.Calls[i]; c.Verb != "take" && c.Verb != "settle" {
+				s, _ = s.without(i)
+			}
+		}
+		if !fails(s) {
+			continue
+		}
+		short := s.Shrink(fails)
+		require.Less(t, len(short.Calls), 5, "%s", short)
+		require.Equal(t, "settle", short.Calls[len(short.Calls)-1].Verb)
 		_, err := short.Play(memory.New(memory.Config{}), "x")
 		require.NoError(t, err)
 		return

@@ -40,11 +40,12 @@ type keyLog struct {
 }
 
 type hit struct {
-	at    time.Time
-	n     int64
-	keys  []counter.Key // nil: nothing to refund
-	added []counter.Key // of these, by an addat or a charge: no hits that were let in
-	by    []counter.Ask // of the call; nil: it has no verdict
+	at      time.Time
+	n       int64
+	keys    []counter.Key // nil: nothing to refund
+	added   []counter.Key // of these, by an addat or a charge: no hits that were let in
+	call    Call
+	settled bool
 }
 
 func (w *world) log(k counter.Key) *keyLog {
@@ -56,7 +57,7 @@ func (w *world) log(k counter.Key) *keyLog {
 
 // hold checks an answer, and writes down what it did.
 func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
-	w.taken = append(w.taken, hit{})
+	w.taken = append(w.taken, hit{call: c})
 	if w.open {
 		return nil
 	}
@@ -72,7 +73,12 @@ func (w *world) hold(i int, c Call, now time.Time, a Answer) error {
 	case "count":
 		return w.counted(c, now, a.Count)
 	case "refund":
-		w.refunded(int(c.N), 0)
+		if of := &w.taken[c.N]; a.Refused != of.settled {
+			return fmt.Errorf("refused: %v, settled before: %v", a.Refused, of.settled)
+		} else if !of.settled {
+			w.refunded(int(c.N), of.n)
+			of.keys = nil
+		}
 	case "settle":
 		return w.settled(c, now, a)
 	case "forget":
@@ -146,7 +152,7 @@ func (w *world) decided(i int, c Call, now time.Time, a Answer) error {
 		if slices.Contains(taken.keys, ask.Key) {
 			continue
 		}
-		taken.at, taken.n, taken.by = now, c.N, c.Asks
+		taken.at, taken.n = now, c.N
 		taken.keys = append(taken.keys, ask.Key)
 		w.log(ask.Key).add(now, c.N)
 		if charge || ask.Charge {
@@ -194,7 +200,7 @@ func (w *world) addedAt(i int, c Call, a Answer) error {
 	}
 	w.log(c.Asks[0].Key).all.Add(a.Added, c.N)
 	keys := []counter.Key{c.Asks[0].Key}
-	w.taken[i] = hit{at: a.Added, n: c.N, keys: keys, added: keys}
+	w.taken[i] = hit{at: a.Added, n: c.N, keys: keys, added: keys, call: c}
 	return nil
 }
 
@@ -216,43 +222,54 @@ func (w *world) counted(c Call, now time.Time, n counter.Count) error {
 	return nil
 }
 
-// settled holds the answer to a settle, which is that of a peek of 0 afterwards.
+// settled holds the answer of a settle, and writes down what it did.
 func (w *world) settled(c Call, now time.Time, a Answer) error {
-	h := w.taken[c.N]
-	if len(h.keys) == 0 || a.Added != (time.Time{}) || h.by == nil {
+	of := &w.taken[c.N]
+	past := of.call.Verb == "addat" // has no verdict
+	if want := of.settled || of.keys == nil || past; a.Refused || want {
+		if a.Refused != want {
+			return fmt.Errorf("refused: %v, the log says %v", a.Refused, want)
+		}
+		of.settled = of.settled || of.n > 0 && !past // also a refund is refused then
 		return nil
 	}
-	if w.refunded(int(c.N), c.Used); w.open {
+	of.settled, w.taken[len(w.taken)-1].settled = true, true
+	if c.Used < of.n {
+		w.refunded(int(c.N), of.n-c.Used)
+	}
+	for _, k := range of.keys {
+		if c.Used > of.n {
+			w.log(k).add(now, c.Used-of.n)
+		}
+	}
+	of.keys = nil
+	if w.open {
 		return nil
 	}
-	peek := Call{At: c.At, Verb: "peek"}
-	for _, k := range h.keys {
-		if c.Used > h.n {
-			w.log(k).add(now, c.Used-h.n)
-		}
-		ask := counter.Ask{Key: k}
-		for _, by := range h.by {
-			if by.Key == k {
-				ask.Limits = append(ask.Limits, by.Limits...)
-			}
-		}
-		peek.Asks = append(peek.Asks, ask)
+	v, peek := a.Verdict, Call{Verb: "peek", Asks: append(slices.Clone(of.call.Asks), of.call.Asks...)} // ResetAfter as of several keys
+	if v.N() != c.Used {
+		return fmt.Errorf("the verdict counts %d, want %d", v.N(), c.Used)
 	}
-	if err := w.verdict(peek, now, a); err != nil {
-		return err
+	binds := false
+	for i := range peek.Asks {
+		peek.Asks[i].Charge = false
 	}
-	return w.told(peek, now, a)
+	for _, s := range a.States {
+		if err := w.state(peek, now, 0, counter.Verdict{Allowed: s.RetryAfter == 0}, s, false); err != nil {
+			return err
+		}
+		binds = binds || s.Key == v.Key && s.Limit == v.Limit && s.Remaining == v.Remaining && s.RetryAfter == v.RetryAfter && s.ResetAfter == v.ResetAfter
+	}
+	if !binds {
+		return fmt.Errorf("%s of %s is told, and no state agrees: %+v", v.Limit, v.Key.Feature, a.States)
+	}
+	return w.remaining(peek, now, a)
 }
 
-// refunded removes the hits of call i from the logs, but for as many as are kept.
-func (w *world) refunded(i int, kept int64) {
+// refunded removes n hits of call i from the logs of its keys.
+func (w *world) refunded(i int, n int64) {
 	h := w.taken[i]
-	w.taken[i].keys = nil
-	n := h.n - kept
 	for _, k := range h.keys {
-		if n <= 0 {
-			return
-		}
 		log := w.log(k)
 		if i < log.credited { // a caller's mistake: the hits may have been given back
 			w.open = true
