@@ -19,28 +19,35 @@ import (
 // Counter of the Verdict can give the Verdict back, and so can any Counter that
 // With has made of the Counter.
 func (c *Counter) Refund(ctx context.Context, v *Verdict) error {
-	hits, err := c.hitsOf(v)
+	hits, r, first, err := c.redeem(ctx, v, refunded, "Refund")
 	if err != nil {
-		return fmt.Errorf("counter: Refund: %w", err)
-	}
-	taken := *v
-	*v = Verdict{}
-	if len(hits) == 0 {
-		return nil
-	}
-	r, err := c.begin(ctx, hits[0].Key)
-	first := false
-	if err == nil {
-		first, err = taken.block.redeem(taken.bit, refunded)
-	}
-	if err != nil {
-		*v = taken // nothing has happened yet
 		return err
 	}
+	at := v.at
+	*v = Verdict{}
 	if !first {
 		return nil
 	}
-	return giveBackAll(ctx, hits, r, taken.at)
+	return giveBackAll(ctx, hits, r, at)
+}
+
+// redeem marks the receipt of v, for the named method, and reports whether it had no mark
+// and there are hits to give back, which it returns with the request. After an error it is
+// not marked.
+func (c *Counter) redeem(ctx context.Context, v *Verdict, mark uint64, name string) (hits []Ask, r backend.Request, first bool, err error) {
+	if hits, err = c.hitsOf(v); err == nil && len(hits) > 0 {
+		if r, err = c.begin(ctx, hits[0].Key); err != nil {
+			return nil, r, false, err
+		}
+		first, err = v.block.redeem(v.bit, mark)
+	}
+	if err == nil && !first && mark == settled {
+		err = ErrSettled
+	}
+	if err != nil {
+		err = fmt.Errorf("counter: %s: %w", name, err)
+	}
+	return hits, r, first, err
 }
 
 // hitsOf returns the hits of v, those of each key and ladder by themselves.

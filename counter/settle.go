@@ -1,7 +1,6 @@
 package counter
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,30 +32,19 @@ var ErrSettled = errors.New("the Verdict counts no hits, or they were settled or
 // done its part: every window then has at least the lesser of N and used hits of v, and at
 // most the greater.
 func (c *Counter) Settle(ctx context.Context, v *Verdict, used int64) error {
-	if _, err := c.settle(ctx, v, v.n, used); err != nil {
-		return fmt.Errorf("counter: Settle: %w", err)
-	}
-	return nil
+	_, err := c.settle(ctx, v, v.n, used)
+	return err
 }
 
 // settle is Settle of the keys with n hits each. After an error that is not done nothing
 // has happened.
 func (c *Counter) settle(ctx context.Context, v *Verdict, n, used int64) (done bool, err error) {
-	hits, err := c.hitsOf(v)
-	switch {
-	case err != nil:
-		return false, err
-	case used < 0 || used > MaxCount:
-		return false, fmt.Errorf("used is %d, want 0 to %d", used, int64(MaxCount))
-	case len(hits) == 0:
-		return false, ErrSettled
+	if used < 0 || used > MaxCount {
+		return false, fmt.Errorf("counter: Settle: used is %d, want 0 to %d", used, int64(MaxCount))
 	}
-	r, err := c.begin(ctx, hits[0].Key)
+	hits, r, _, err := c.redeem(ctx, v, settled, "Settle")
 	if err != nil {
 		return false, err
-	}
-	if first, err := v.block.redeem(v.bit, settled); !first {
-		return false, cmp.Or(err, ErrSettled)
 	}
 	v.settled = true
 	if used < n {

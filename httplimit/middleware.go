@@ -114,8 +114,8 @@ type Config struct {
 	// in seconds of its empty window, or of the next place if none is free.
 	LegacyHeaders bool
 
-	// VerdictInContext makes VerdictOf and Refund work in the handler, by the context of
-	// its request. The price is a copy of each admitted request, about 0.25 µs and 700
+	// VerdictInContext makes VerdictOf, Refund and Settle work in the handler, by the context
+	// of its request. The price is a copy of each admitted request, about 0.25 µs and 700
 	// bytes; otherwise the request itself goes on. RefundIf includes VerdictInContext, and
 	// Denied, Failed and Invalid have the verdict in any case.
 	VerdictInContext bool
@@ -128,7 +128,7 @@ type Config struct {
 	// takes over the connection: a handler that means 200 writes the 200, or
 	// calls Refund. See also Refund. Until then the hit is open: a request that is
 	// denied for open hits alone is told a Retry-After of 1 or 2 seconds, rather than
-	// the window. Without RefundIf, hits are open from the first Refund on.
+	// the window. Without RefundIf, hits are open from the first Refund or Settle on.
 	RefundIf func(status int) bool
 }
 

@@ -83,6 +83,11 @@ func TestKnownUsersKeepTheirPlaces(t *testing.T) {
 				require.Greater(t, lim.Stats().LocalRefused, int64(flood*9/10))
 				time.Sleep(10 * time.Second)
 				hit(limiter.OutcomeLocalAdmitted)
+				if !full { // nor for an excess
+					v := allow(t, lim, user("0"))
+					require.ErrorContains(t, lim.Settle(ctx, &v, 2), "too many hits wait to be carried to the store")
+					require.NoError(t, lim.Settle(ctx, &v, 0))
+				}
 				attack(flood, limiter.OutcomeFailedClosed)
 				hit(limiter.OutcomeLocalAdmitted)
 				hit(limiter.OutcomeLocalOverLimit)

@@ -2,6 +2,8 @@ package limiter_test
 
 import (
 	"context"
+	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,4 +217,65 @@ func TestSettleWithoutTheStore(t *testing.T) {
 	require.True(t, before.Allowed && before.Banned)
 	require.Zero(t, before.Remaining)
 	require.Greater(t, before.RetryAfter, 50*time.Minute)
+}
+
+// Racing settlements and refunds of a Verdict that was decided here, or mirrored here: one
+// has an effect, in the local counter and on what is carried.
+func TestASettleOfLocalHitsRaces(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "100/h"))}})
+			s.store.broken.Store(down)
+			verdicts, errs := make([]limiter.Verdict, 100), [4][100]error{}
+			for i := range verdicts {
+				verdicts[i] = allowN(t, s.lim, 5, user(strconv.Itoa(i)))
+			}
+			var all sync.WaitGroup
+			for racer := range errs {
+				all.Go(func() {
+					for i, v := range verdicts {
+						if racer == 0 {
+							errs[racer][i] = s.lim.Refund(ctx, &v)
+						} else {
+							errs[racer][i] = s.lim.Settle(ctx, &v, int64(2+2*racer))
+						}
+					}
+				})
+			}
+			all.Wait()
+			s.store.broken.Store(false)
+			time.Sleep(4 * time.Second)
+			for i := range verdicts {
+				want, won := int64(0), 0
+				for racer := range errs {
+					if err := errs[racer][i]; err != nil {
+						require.ErrorIs(t, err, counter.ErrSettled)
+					} else if won++; racer > 0 {
+						want = int64(2 + 2*racer)
+					}
+				}
+				require.Equal(t, 1, won)
+				require.Equal(t, want, counted(t, s.here, "user:"+strconv.Itoa(i)), "here")
+				require.Equal(t, want, counted(t, s.c, "user:"+strconv.Itoa(i)), "in the store")
+			}
+			require.Zero(t, s.lim.Stats().Pending)
+			require.NoError(t, s.lim.Close(ctx))
+			v := verdicts[0]
+			require.ErrorIs(t, s.lim.Settle(ctx, &v, 3), limiter.ErrClosed)
+		})
+	}
+}
+
+// An excess without room in the local counter is counted in the store, and known as
+// missing here.
+func TestSettleWithoutRoom(t *testing.T) {
+	lim, store, room := withoutRoom(t)
+	v := must(t)(lim.AllowN(ctx, "signup", 2, user("ada")))
+	room.broken.Store(true)
+	require.NoError(t, lim.Settle(ctx, &v, 4))
+	require.EqualValues(t, 1, v.Remaining)
+	require.EqualValues(t, 2, lim.Stats().Unmirrored)
+	room.broken.Store(false)
+	store.broken.Store(true)
+	require.Equal(t, limiter.OutcomeFailedClosed, must(t)(lim.Allow(ctx, "signup", user("ada"))).Outcome(), "the local counter lacks hits")
 }

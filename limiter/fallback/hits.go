@@ -315,7 +315,7 @@ func (h *Hits) settle(ctx context.Context, n, used int64, failed bool) (err erro
 	}
 	if used > n {
 		h.charge(n, used-n, failed)
-		return err
+		return nil
 	}
 	return errors.Join(err, h.recall(ctx, func(of int64) int64 {
 		if of == n {
