@@ -13,14 +13,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
 )
 
-// ruleset is the rules of all files. Nothing in it changes.
+// ruleset is the rules of all files. Nothing in it but calls changes.
 type ruleset struct {
+	calls         atomic.Int64 // under way
 	domains       map[string]*node
 	rules         []limiter.Rule
 	shadow, quota bool // all rules are
@@ -147,17 +149,20 @@ func (set *ruleset) add(domain string, r *rule, onFailure limiter.OnFailure) {
 	}
 }
 
-// with returns the rules of set and those of before whose kinds are not in set. So a call
-// that has begun with the rules before meets them, though it asks after a change.
-func (set *ruleset) with(before *ruleset) []limiter.Rule {
+// with returns the rules of set and those of former sets, the latest first, whose kinds are
+// in none before. So a call that has begun with former rules meets them, though it asks
+// after a change.
+func (set *ruleset) with(former []*ruleset) (rules []limiter.Rule) {
 	has := make(map[[2]string]bool, len(set.rules))
-	for i := range set.rules {
-		has[[2]string{set.rules[i].Event, set.rules[i].Kind}] = true
-	}
-	rules := slices.Clone(set.rules)
-	for i := range before.rules {
-		if r := &before.rules[i]; !has[[2]string{r.Event, r.Kind}] {
-			rules = append(rules, *r)
+	for _, of := range append([]*ruleset{set}, former...) {
+		added := len(rules)
+		for i := range of.rules {
+			if r := &of.rules[i]; !has[[2]string{r.Event, r.Kind}] {
+				rules = append(rules, *r)
+			}
+		}
+		for i := range rules[added:] {
+			has[[2]string{rules[added+i].Event, rules[added+i].Kind}] = true
 		}
 	}
 	return rules
@@ -169,8 +174,11 @@ func (s *Service) apply(files []content) error {
 	if err != nil {
 		return err
 	}
-	before := s.rules.Load()
-	switch rules := set.with(cmp.Or(before, &ruleset{})); {
+	former := slices.DeleteFunc(slices.Clone(s.former), func(old *ruleset) bool { return old.calls.Load() == 0 })
+	if before := s.rules.Load(); before != nil {
+		former = slices.Insert(former, 0, before)
+	}
+	switch rules := set.with(former); {
 	case s.limiter.Load() != nil:
 		err = s.limiter.Load().ReplaceAll(rules...)
 	default:
@@ -181,7 +189,7 @@ func (s *Service) apply(files []content) error {
 		s.limiter.Store(lim)
 	}
 	if err == nil {
-		s.applied = sum(files)
+		s.applied, s.former = sum(files), former
 		s.rules.Store(set)
 		s.good.Add(1)
 		s.healthy()

@@ -87,8 +87,9 @@ type Service struct {
 	good, bad atomic.Int64
 	unready   atomic.Bool
 
-	applied [32]byte // digest of the files of rules; New and then watch alone use it
-	refused bool     // the last read; likewise
+	applied [32]byte   // digest of the files of rules; New and then watch alone use it
+	refused bool       // the last read; likewise
+	former  []*ruleset // before the last change, with calls under way then; likewise
 }
 
 // New makes a Service with the rules of cfg.Rules, and reads them again from time to time.
@@ -194,12 +195,27 @@ func handle(srv any, ctx context.Context, decode func(any) error, interceptor gr
 	return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}, answer)
 }
 
+// begin returns the rules for a call, to be ended by calls.Add(-1); nil if there are none.
+func (s *Service) begin() *ruleset {
+	for {
+		set := s.rules.Load()
+		if set == nil {
+			return nil
+		}
+		if set.calls.Add(1); s.rules.Load() == set { // else apply may not have seen the call
+			return set
+		}
+		set.calls.Add(-1)
+	}
+}
+
 // answer answers a request.
 func (s *Service) answer(ctx context.Context, message []byte) (*pb.RateLimitResponse, error) {
-	set := s.rules.Load()
+	set := s.begin()
 	if set == nil {
 		return nil, status.Error(codes.Unavailable, "there are no rules yet")
 	}
+	defer set.calls.Add(-1)
 	r, err := decode(message)
 	if err != nil {
 		return nil, err
