@@ -132,10 +132,10 @@ type Config struct {
 // which counts hits if all limits of a key have room. Peek tells the answer of
 // a Take and counts nothing. Charge counts in any case, and reports whether that
 // was over. TakeAll and PeekAll are for several keys and one verdict. Refund
-// gives back the hits of an admitted Take. Add counts without limits, AddAt hits
-// of the past; Count and Series read. Forget sets a key to zero. Check reports
-// whether the store is ready, and Stats whether the conditions of the promises
-// hold.
+// gives back the hits of an admitted Take, and Settle replaces an estimate by what
+// was used. Add counts without limits, AddAt hits of the past; Count and Series read.
+// Forget sets a key to zero. Check reports whether the store is ready, and Stats
+// whether the conditions of the promises hold.
 //
 // All methods may be called by many goroutines at once.
 type Counter struct {

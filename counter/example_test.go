@@ -53,6 +53,33 @@ func ExampleCounter_TakeAll() {
 	// false ip:203.0.113.9 3
 }
 
+// The most that an answer of a model can cost is taken before, and settled by its cost.
+func ExampleCounter_Settle() {
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, key := context.Background(), counter.Key{Event: "tokens", Feature: "user:7"}
+	for _, used := range []int64{300, 1000, 0} {
+		v, err := c.Take(ctx, key, 800, counter.MustLimits("1200/h"))
+		if err != nil {
+			log.Fatal(err)
+		}
+		if !v.Allowed {
+			fmt.Println("denied,", v.Remaining, "left")
+			continue
+		}
+		if err := c.Settle(ctx, &v, used); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(v.N(), "used,", v.Remaining, "left")
+	}
+	// Output:
+	// 300 used, 900 left
+	// 1000 used, 0 left
+	// denied, 0 left
+}
+
 // A failed log-in counts, a successful log-in does not.
 func ExampleCounter_Refund() {
 	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})

@@ -103,9 +103,9 @@ type Config struct {
 // Limiter decides whether events may happen. [New] makes a Limiter; the zero
 // Limiter is not usable. Most callers want Allow; Wait waits until the event may
 // happen, AllowOpen is Allow for hits that may be refunded, Charge counts in any
-// case, Refund gives a hit back, Receipt has another process do so, and Peek decides without counting. Usage, Forget
-// and Erase are for support. A Limiter with Config.Local is closed by Close. Many
-// goroutines may use a Limiter at once.
+// case, Refund gives a hit back, Receipt has another process do so, Settle replaces an
+// estimate, and Peek decides without counting. Usage, Forget and Erase are for support. A
+// Limiter with Config.Local is closed by Close. Many goroutines may use a Limiter at once.
 type Limiter struct {
 	counter   *counter.Counter
 	taker     *fallback.Fallback // around counter

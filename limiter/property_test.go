@@ -276,9 +276,14 @@ func TestAgainstTheOracle(t *testing.T) {
 					switch {
 					case v.Outcome() == limiter.OutcomeAdmitted && r.IntN(8) == 0:
 						_, keys := w.want(is, n)
-						require.NoError(t, w.lim.Refund(ctx, &v))
+						used := r.Int64N(n+1) - 1 // below 0: refunded
+						if used >= 0 {
+							require.NoError(t, w.lim.Settle(ctx, &v, used))
+						} else {
+							require.NoError(t, w.lim.Refund(ctx, &v))
+						}
 						for name := range keys {
-							w.logs[name].Remove(at, n)
+							w.logs[name].Remove(at, n-max(0, used))
 						}
 						refunded++
 					case v.Outcome() == limiter.OutcomeOverLimit && v.RetryAfter < counter.Never && r.IntN(4) == 0:

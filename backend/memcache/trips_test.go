@@ -51,6 +51,13 @@ func TestRoundTrips(t *testing.T) {
 					require.Equal(t, []int{s.trips, 0}, []int{proxy.Trips(), proxy.Conns()}, "%s under %s", s.call, limits)
 				}
 			}
+			for used, trips := range map[int64]int{2: 4, 5: 2, 8: 1} { // a Peek under 9/d looks for the newest hit too
+				v, err := c.Take(ctx, counter.Key{Event: "settle", Feature: fmt.Sprint(used)}, 5, counter.MustLimits("9/d"))
+				require.NoError(t, err)
+				proxy.Reset()
+				require.NoError(t, c.Settle(ctx, &v, used))
+				require.Equal(t, trips, proxy.Trips(), "5 are settled by %d", used)
+			}
 		})
 	}
 }

@@ -52,6 +52,15 @@ func TestRoundTrips(t *testing.T) {
 				require.Equal(t, s.trips, proxy.Trips(), "%s: %s under %s", layout, s.call, limits)
 			}
 		}
+		first := take(t, c, name(0), 1, "9/d")
+		require.NoError(t, c.Refund(ctx, &first)) // brings a script too
+		settled := map[redis.Layout]map[int64]int{redis.Sums: {2: 3, 5: 1, 8: 1, 12: 2}, redis.Plain: {2: 4, 5: 2, 8: 1, 12: 4}}
+		for used, trips := range settled[layout] {
+			v := take(t, c, name(int(20+used)), 5, "9/d")
+			proxy.Reset()
+			require.NoError(t, c.Settle(ctx, &v, used))
+			require.Equal(t, trips, proxy.Trips(), "%s: 5 are settled by %d", layout, used)
+		}
 		if layout == redis.Sums {
 			proxy.Reset()
 			var asks []counter.Ask
