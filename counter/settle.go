@@ -21,16 +21,18 @@ var ErrSettled = errors.New("the Verdict counts no hits, or they were settled or
 // no window has more than Max settled hits; an excess can be more than Max, and later
 // calls are denied until there is room again.
 //
-// Afterwards N, the flat fields and All are those of v with used hits, those of charged
-// keys too, and exact if no other call is in flight. A RetryAfter above 0 is the time until no limit
-// is over, without other hits. Allowed and At are those of the call, but a Charge that was
-// over is Allowed once no limit is over. To be exact costs a Peek, unless hits are charged.
+// Afterwards N, the flat fields and All are those of v with used hits, charged keys
+// included, and exact if no other call is in flight. A RetryAfter above 0 is the time
+// until no limit is over, without other hits. Allowed and At are those of the call, but a
+// Charge that was over is Allowed once no limit is over. To be exact costs a Peek, unless
+// hits are charged.
 //
-// Only the first Settle or Refund of v and all copies of v has an effect: a later Settle is
-// the error [ErrSettled], and so is a Settle of a Verdict that counts none. A used below 0 or above [MaxCount], and a ctx that is over, are errors that leave
-// v as it was. After any other error v cannot be settled again, since the store may have
-// done its part: every window then has at least the lesser of N and used hits of v, and at
-// most the greater.
+// Only the first Settle or Refund of v and all copies of v has an effect: a later Settle
+// is the error [ErrSettled], and so is a Settle of a Verdict that counts no hits. A used
+// below 0 or above [MaxCount], and a ctx that is over, are errors that leave v as it was.
+// After any other error v cannot be settled again, since the store may have done its
+// part: every window then has at least the lesser of N and used hits of v, and at most the
+// greater. Of a key that was forgotten since, nothing is given back, and an excess counts.
 func (c *Counter) Settle(ctx context.Context, v *Verdict, used int64) error {
 	_, err := c.settle(ctx, v, v.n, used)
 	return err

@@ -31,7 +31,7 @@ type Verdict struct {
 	Key        Key           // of the binding limit
 	Limit      Limit         // the binding limit
 	Remaining  int64         // hits for which the limit has room after this call; admitted on memcached: at least, unless Config.Exact is set
-	RetryAfter time.Duration // denied: time until the same call is admitted, without other hits; Never: no wait will do; admitted: 0, but see Ask.UpTo
+	RetryAfter time.Duration // denied: time until the same call is admitted, without other hits; Never: no wait will do; admitted: 0, but see Ask.UpTo and Settle
 	ResetAfter time.Duration // time until the window of the limit is empty, without other hits; 0: empty
 
 	n       int64                       // hits that were counted
