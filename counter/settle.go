@@ -64,6 +64,7 @@ func (c *Counter) settle(ctx context.Context, v *Verdict, n, used int64) (done b
 		if a.N != n {
 			more = 0
 		}
+		a.Charge = false // ChargeAll charges all; a Peek might not know a charged key
 		switch a.N = 0; {
 		case more <= 0:
 		case a.Soft: // whatever its room, as if it were enforced

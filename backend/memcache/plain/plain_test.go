@@ -141,9 +141,9 @@ func TestASilentServer(t *testing.T) {
 func TestAnAnswerAfterTheTimeout(t *testing.T) {
 	server := servertest.StartMemcached(t)
 	c := client(t, server.Addr)
-	c.Timeout = 50 * time.Millisecond
 	s := newStore(t, c)
 	require.NoError(t, s.Do(t.Context(), adding(1, 0)))
+	c.Timeout = 50 * time.Millisecond
 	server.Pause()
 	defer server.Resume()
 	require.Error(t, s.Do(t.Context(), adding(1, 0)))

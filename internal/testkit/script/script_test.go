@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -133,7 +134,7 @@ func TestASettleThatMiscountsIsFound(t *testing.T) {
 		}
 		short := s.Shrink(fails)
 		require.Less(t, len(short.Calls), 5, "%s", short)
-		require.Equal(t, "settle", short.Calls[len(short.Calls)-1].Verb)
+		require.True(t, slices.ContainsFunc(short.Calls, func(c Call) bool { return c.Verb == "settle" }), "%s", short)
 		_, err := short.Play(memory.New(memory.Config{}), "x")
 		require.NoError(t, err)
 		return
