@@ -64,8 +64,7 @@ func (c *Counter) settle(ctx context.Context, v *Verdict, n, used int64) (done b
 		if a.N != n {
 			more = 0
 		}
-		a.Charge = false // ChargeAll charges all; a Peek might not know a charged key
-		switch a.N = 0; {
+		switch a.N, a.Charge = 0, false; { // ChargeAll charges all; a Peek might not know a charged key
 		case more <= 0:
 		case a.Soft: // whatever its room, as if it were enforced
 			r := a.On.like(a, r)
