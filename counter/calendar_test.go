@@ -20,7 +20,7 @@ type byTicket struct{ backend.Store }
 // by an atomic step and by ticket.
 func TestTakeByTheCalendar(t *testing.T) {
 	limits := counter.MustLimits("3 per month in Europe/Berlin")
-	ladder := tiers.For(limits.Windows()...)
+	ladder := limits.Ladder()
 	end := time.Date(2026, 10, 31, 23, 0, 0, 0, time.UTC)
 	const skew = 100 * time.Millisecond
 	for name, store := range map[string]backend.Store{
@@ -64,6 +64,33 @@ func TestTakeByTheCalendar(t *testing.T) {
 	}
 }
 
+// A ladder holds its limits in any zone, and is the same in all.
+func TestLadderOfLimits(t *testing.T) {
+	for text, want := range map[string]string{
+		"100/h, 5/m": "1s:1h, 1m:1h, 1h:1h",
+		"1 per day in UTC, 1 per day in Asia/Kathmandu":     "15m:1d8h, 1h:1d8h",
+		"1 per day in Antarctica/Troll, 1 per week in UTC":  "15m:7d8h, 1h:7d8h, 1d:7d8h",
+		"1000 per month in Europe/Berlin, 100/h":            "1s:1h, 1m:1h, 15m:31d8h, 1h:31d8h, 1d:31d8h",
+		"1000 per month from 15 in UTC, 100/h":              "1s:1h, 1m:1h, 15m:31d8h, 1h:31d8h, 1d:31d8h",
+		"1/30d, 1 per day in Asia/Tokyo":                    "1s:30d, 1m:30d, 15m:30d, 1h:30d, 1d:30d",
+		"9/15ms, 9/90ms, 9/2s, 9/d, 1 per week in UTC":      "1ms:90ms, 50ms:2s, 1s:1d, 1m:1d, 15m:7d8h, 1h:7d8h, 1d:7d8h",
+		"9/15ms, 9/200ms, 9/2s, 9/100s, 1 per month in UTC": "1ms:15ms, 5ms:200ms, 50ms:2s, 1s:1m40s, 10s:1m40s, 15m:31d8h, 1h:31d8h, 1d:31d8h",
+	} {
+		limits := counter.MustLimits(text)
+		require.Equal(t, want, limits.Ladder().String(), text)
+		require.NoError(t, limits.Check(limits.Ladder()), text)
+	}
+	require.Equal(t, tiers.Default, counter.Limits{}.Ladder())
+	for _, unit := range []string{"day", "week", "month from 31"} {
+		ladder := counter.MustLimits("1 per " + unit + " in UTC").Ladder()
+		for _, zone := range []string{"Africa/Monrovia", "America/St_Johns", "Antarctica/Casey", "Asia/Kathmandu", "Australia/Lord_Howe", "Europe/Berlin", "Pacific/Apia", "Pacific/Kiritimati"} {
+			limits := counter.MustLimits("1 per " + unit + " in " + zone)
+			require.Equal(t, ladder, limits.Ladder(), zone)
+			require.NoError(t, limits.Check(ladder), zone)
+		}
+	}
+}
+
 func TestParseLimitsByTheCalendar(t *testing.T) {
 	for text, want := range map[string]string{
 		"100/h, 1000 per month in Europe/Berlin": "100/h, 1000 per month in Europe/Berlin",
@@ -77,7 +104,7 @@ func TestParseLimitsByTheCalendar(t *testing.T) {
 		again, err := counter.ParseLimits(want)
 		require.NoError(t, err)
 		require.Equal(t, limits, again)
-		require.NoError(t, limits.Check(tiers.For(limits.Windows()...)))
+		require.NoError(t, limits.Check(limits.Ladder()))
 	}
 	for text, says := range map[string]string{
 		"5 per hour":                     `limit "5 per hour": tiers: period "hour": want day, week or month; a window that slides is such as 5/d`,

@@ -216,7 +216,8 @@ func (c *Counter) withLabels(ctx context.Context, key Key, r backend.Request, f 
 type Count struct{ Low, High int64 }
 
 // Count counts the hits of key in the window of the given length that ends now.
-// Hits of calls that are about to be denied may be included. Of a window that the
+// Hits of calls that are about to be denied may be included. The hits of a calendar
+// period so far are exactly those of a Peek, as in the example. Of a window that the
 // ladder of Config.Former cannot hold, that ladder counts all hits that it still keeps.
 func (c *Counter) Count(ctx context.Context, key Key, window time.Duration) (Count, error) {
 	r, err := c.begin(ctx, key)

@@ -35,9 +35,9 @@ type Config struct {
 	// ladder is a part of the stored key: processes with different ladders
 	// count apart. A window is longer by the width of its oldest bucket: on the
 	// default ladder, in buckets of a second, steady demand gets half of 2/s, and
-	// 0.92 of 10/10s. tiers.For makes a ladder for given windows, as a limiter.Limiter
+	// 0.92 of 10/10s. Limits.Ladder makes a ladder for given limits, as a limiter.Limiter
 	// does: 0.97 of 2/s in memory, and 0.72 by ticket. Default: tiers.Default, for
-	// windows from a second to a day.
+	// windows from a second to a day, and days of the calendar in UTC.
 	Ladder tiers.Ladder
 
 	// Skew is the largest difference between the clocks of two callers. Every

@@ -157,6 +157,29 @@ func ExampleCounter_Series() {
 	// 12:01 7
 }
 
+// How many hits of a quota are used this month so far, and when it ends. With a Max of
+// MaxCount the limit itself does not matter, also where a Charge has gone beyond it.
+func ExampleCounter_Peek_period() {
+	quota := counter.MustLimits("1000 per month in Europe/Berlin")
+	now := time.Date(2026, 10, 17, 9, 30, 0, 0, time.UTC)
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: quota.Ladder(), Now: func() time.Time { return now }})
+	if err != nil {
+		log.Fatal(err)
+	}
+	customer := counter.Key{Event: "call", Feature: "customer:7"}
+	if _, err := c.Charge(context.Background(), customer, 1200, quota); err != nil {
+		log.Fatal(err)
+	}
+	month := counter.Limit{Max: counter.MaxCount, Period: quota[0].Period}
+	v, err := c.Peek(context.Background(), customer, 0, counter.Limits{month})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(counter.MaxCount-v.Remaining, "of", quota, "until", now.Add(v.ResetAfter))
+	// Output:
+	// 1200 of 1000 per month in Europe/Berlin until 2026-10-31 23:00:00 +0000 UTC
+}
+
 // Of five mails an hour two are sent. A third would leave two more, and looking costs
 // nothing.
 func ExampleCounter_Peek() {

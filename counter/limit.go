@@ -1,8 +1,10 @@
 package counter
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -203,14 +205,36 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Windows returns the lengths of the windows in the order of the limits, for
-// [tiers.For]: see [Limit.Window].
-func (l Limits) Windows() []time.Duration {
-	windows := make([]time.Duration, len(l))
-	for i, limit := range l {
-		windows[i] = limit.Window()
+// Ladder returns a ladder for l: that of [tiers.For] for the windows that slide, and, if
+// there are periods, buckets of a quarter of an hour, an hour and, beyond two days, a day,
+// kept for the longest period of any zone: another zone is no change of ladder.
+func (l Limits) Ladder() tiers.Ladder {
+	var slide []time.Duration
+	var longest time.Duration // of the periods
+	for _, limit := range l {
+		if limit.Period.IsZero() {
+			slide = append(slide, limit.Per)
+		} else {
+			longest = max(longest, limit.Window().Truncate(8*time.Hour)+8*time.Hour)
+		}
 	}
-	return windows
+	if longest == 0 {
+		return tiers.For(slide...)
+	}
+	all := []tiers.Tier{{Width: 15 * time.Minute, Keep: longest}, {Width: time.Hour, Keep: longest}}
+	if longest > 2*dur.Day {
+		all = append(all, tiers.Tier{Width: dur.Day, Keep: longest})
+	}
+	if len(slide) > 0 {
+		all = append(all, tiers.For(slide...).Tiers()...)
+	}
+	slices.SortFunc(all, func(a, b tiers.Tier) int { return cmp.Or(cmp.Compare(a.Width, b.Width), cmp.Compare(b.Keep, a.Keep)) })
+	all = slices.CompactFunc(all, func(a, b tiers.Tier) bool { return a.Width == b.Width })
+	for i := range all[1:] {
+		all[i+1].Keep = max(all[i+1].Keep, all[i].Keep)
+	}
+	ladder, _ := tiers.New(all...) // all widths are multiples of the finer ones
+	return ladder
 }
 
 // Check returns the error of any Take under l by a Counter on ladder: a limit is

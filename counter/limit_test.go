@@ -38,7 +38,6 @@ func TestParseLimitsRoundTrips(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, limits, again)
 	}
-	require.Equal(t, []time.Duration{time.Second, 24 * time.Hour}, MustLimits("5/s,1/d").Windows())
 }
 
 func TestParseLimitsNamesTheMistake(t *testing.T) {

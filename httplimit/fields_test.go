@@ -25,7 +25,6 @@ import (
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/limiter"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // item is a member of a list field: a string and its parameters, which are
@@ -112,12 +111,12 @@ func TestFields(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := newClock()
-			var windows []time.Duration
+			var limits counter.Limits
 			for _, r := range row.rules {
-				windows = append(windows, r.Limits.Windows()...)
+				limits = append(limits, r.Limits...)
 			}
 			cfg := httplimit.Config{Features: []httplimit.Source{byIP}, Limiter: newLimiterOn(t, memory.New(memory.Config{}),
-				counter.Config{Now: c.Now, Ladder: tiers.For(windows...)}, limiter.Config{Rules: row.rules})}
+				counter.Config{Now: c.Now, Ladder: limits.Ladder()}, limiter.Config{Rules: row.rules})}
 			if slices.ContainsFunc(row.rules, func(r limiter.Rule) bool { return r.Kind == "email" }) {
 				cfg.Features = append(cfg.Features, byEmail)
 			}

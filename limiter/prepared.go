@@ -175,7 +175,7 @@ func newBan(lengths Bans, store *ladders) (*ban, error) {
 		b.look = append(b.look, counter.Limit{Max: 1<<(8*i) - 1, Per: per})
 	}
 	var err error
-	b.counter, err = store.on(tiers.For(append(b.look.Windows(), b.memory)...), nil)
+	b.counter, err = store.on(append(b.look, counter.Limit{Per: b.memory}).Ladder(), nil)
 	return b, err
 }
 

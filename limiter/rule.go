@@ -65,10 +65,10 @@ type Rule struct {
 
 	// Ladder is the set of tiers that the hits of the rule are added to. All limits
 	// of the rule must be windows of the ladder. Default: the Ladder of the
-	// Counter's Config, if one was set there, and otherwise tiers.For the windows
-	// of all limits of the rule: Limits, Plans and ElseLimits; of limits by the
-	// calendar one that holds the period of any zone. A change of ladder
-	// loses the counts, unless Former has the former ladder.
+	// Counter's Config, if one was set there, and otherwise that of [counter.Limits]
+	// for all limits of the rule: Limits, Plans and ElseLimits. It holds a period of the
+	// calendar in any zone. A change of ladder loses the counts, unless Former has the
+	// former ladder.
 	Ladder tiers.Ladder `json:",omitzero"`
 
 	// Former is the ladder that the hits of the rule were added to before, for a

@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter/fallback"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // ruleset is the rules of a Limiter from one Replace to the next. Nothing in a
@@ -210,13 +208,7 @@ func (m *maker) choose(p *prepared, of, before *eventRules) (err error) {
 		for _, in := range p.allLimits() {
 			all = append(all, in.limits...)
 		}
-		windows := all.Windows()
-		for i, limit := range all {
-			if !limit.Period.IsZero() { // that of any zone
-				windows[i] = windows[i].Truncate(8*time.Hour) + 8*time.Hour
-			}
-		}
-		p.Ladder, p.derived = tiers.For(windows...), true
+		p.Ladder, p.derived = all.Ladder(), true
 	}
 	if err := p.follow(of, before); err != nil {
 		return err

@@ -113,6 +113,9 @@ func TestPeriodsThatATierCounts(t *testing.T) {
 			require.Equal(t, i < len(all)-1, p.Fits(width), "%s in buckets of %s", p, width)
 		}
 	}
+	for _, zone := range []string{"Africa/Monrovia", "Pacific/Kiritimati", "Pacific/Chatham", "America/St_Johns"} {
+		require.True(t, parsed(t, "day in "+zone).Fits(15*time.Minute), "%s, if not before 1980", zone)
+	}
 	p := parsed(t, "day in Europe/Berlin")
 	long := time.Date(2026, 10, 25, 12, 0, 0, 0, time.UTC).UnixNano() // of 25 hours
 	for _, test := range []struct {

@@ -40,7 +40,7 @@ type period struct {
 type zone struct {
 	*time.Location
 	back time.Duration // the most by which a period may be longer than its days
-	step int64         // all offsets from UTC, and a day, are multiples of step, in nanoseconds
+	step int64         // all offsets from UTC since 1980, and a day, are multiples of step, in nanoseconds
 }
 
 type span struct{ start, end int64 }
@@ -93,12 +93,11 @@ func zoneOf(name string) (*zone, error) {
 	if name != "UTC" {
 		z.back = time.Hour // of rules that may yet come
 	}
-	before := 0
-	for t := time.Unix(0, 0).In(loc); !t.IsZero() && t.Year() < 2100; t = nextOffset(t) {
+	start := time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC).In(loc)
+	_, before := start.Zone()
+	for t := start; !t.IsZero() && t.Year() < 2100; t = nextOffset(t) {
 		_, offset := t.Zone()
-		if t.Unix() > 0 {
-			z.back = max(z.back, time.Duration(before-offset)*time.Second)
-		}
+		z.back = max(z.back, time.Duration(before-offset)*time.Second)
 		z.step, before = gcd(z.step, int64(offset)*int64(time.Second)), offset
 	}
 	same, _ := known.zones.LoadOrStore(name, z)
@@ -135,14 +134,14 @@ func (p Period) String() string {
 func (p Period) IsZero() bool { return p.period == nil }
 
 // Longest returns the length that no period of p exceeds: of its days, and an hour more in
-// a zone other than UTC, or as much as clocks of the zone have been set back since 1970.
+// a zone other than UTC, or as much as clocks of the zone have been set back since 1980.
 func (p Period) Longest() time.Duration {
 	days := map[string]time.Duration{"day": 1, "week": 7, "month": 31}[p.unit]
 	return days*dur.Day + p.zone.back
 }
 
-// Fits reports whether all periods of p since 1970 begin together with a bucket of the
-// given width.
+// Fits reports whether all periods of p since 1980 begin together with a bucket of the
+// given width. All periods of all zones fit quarters of an hour.
 func (p Period) Fits(width time.Duration) bool { return p.zone.step%int64(width) == 0 }
 
 // Span returns the start and the end of the period that holds the instant ns. Instants are

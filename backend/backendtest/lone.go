@@ -31,7 +31,7 @@ func lone(s *subject) {
 		l := &loneCaller{now: noon, n: row.n, apart: row.apart, limits: limits}
 		// Items end by the server's clock, which may pass faster than the caller's.
 		var rungs []tiers.Tier
-		for _, t := range tiers.For(limits.Windows()...).Tiers() {
+		for _, t := range limits.Ladder().Tiers() {
 			rungs = append(rungs, tiers.Tier{Width: t.Width, Keep: max(t.Keep, time.Minute)})
 		}
 		ladder := value(tiers.New(rungs...))

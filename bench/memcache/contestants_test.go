@@ -181,7 +181,7 @@ func newAbacus(t *testing.T, set setting) *contestant {
 	t.Cleanup(func() { store.Close() })
 	ladder := set.ladder
 	if ladder.Len() == 0 {
-		ladder = tiers.For(set.limits.Windows()...)
+		ladder = set.limits.Ladder()
 	}
 	c, err := counter.New(store, counter.Config{
 		Ladder: ladder, Prefix: fmt.Sprintf("a%08x", rand.Uint32()), Patience: set.timeout, Now: set.now,

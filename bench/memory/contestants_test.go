@@ -25,7 +25,6 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // contestant is a way to limit keys, made with all limits, the longest last.
@@ -68,7 +67,7 @@ type abacus struct {
 
 func newAbacus(limits counter.Limits) (contestant, error) {
 	store := memory.New(memory.Config{MaxBuckets: math.MaxInt32})
-	c, err := counter.New(store, counter.Config{Ladder: tiers.For(limits.Windows()...)})
+	c, err := counter.New(store, counter.Config{Ladder: limits.Ladder()})
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,6 @@ import (
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // middleware is a middleware of net/http that limits clients by address.
@@ -60,7 +59,7 @@ var middlewares = []struct {
 
 func newHTTPLimit(with func(*httplimit.Config)) func(counter.Limits) (middleware, error) {
 	return func(limits counter.Limits) (m middleware, err error) {
-		c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: tiers.For(limits.Windows()...)})
+		c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: limits.Ladder()})
 		if err != nil {
 			return m, err
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // Calls of this library next to each other: what a denial costs, and several keys.
@@ -59,7 +58,7 @@ func callsOf(t *testing.T, limits, rounds, calls int) []*ownCall {
 		full[i] = counter.Limit{Max: 1, Per: room[i].Per}
 	}
 	newCounter := func() *counter.Counter {
-		c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: tiers.For(room.Windows()...)})
+		c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: room.Ladder()})
 		require.NoError(t, err)
 		return c
 	}

@@ -22,7 +22,6 @@ import (
 
 	abacusredis "github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 const day = 24 * time.Hour
@@ -110,7 +109,7 @@ func newLayout(t *testing.T, set setting, layout abacusredis.Layout) *contestant
 	store, err := abacusredis.New(set.client, abacusredis.Config{Layout: layout, IOTimeout: 10 * time.Second})
 	require.NoError(t, err)
 	c, err := counter.New(store, counter.Config{
-		Ladder: tiers.For(set.limits.Windows()...), Prefix: set.prefix, Patience: set.timeout, Now: set.now,
+		Ladder: set.limits.Ladder(), Prefix: set.prefix, Patience: set.timeout, Now: set.now,
 	})
 	require.NoError(t, err)
 	key := func(feature string) counter.Key { return counter.Key{Event: "signup", Feature: feature} }

@@ -32,7 +32,6 @@ import (
 	"github.com/abacus-go/abacus/bench/internal/measure"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // The data is beside the repository, if at all, and no part of the repository.
@@ -199,7 +198,7 @@ func takes(t *testing.T, events []event) (admitted int64, keys int) {
 	parsed := counter.MustLimits(limits)
 	var now time.Time
 	store := memory.New(memory.Config{})
-	c, err := counter.New(store, counter.Config{Ladder: tiers.For(parsed.Windows()...), Now: func() time.Time { return now }})
+	c, err := counter.New(store, counter.Config{Ladder: parsed.Ladder(), Now: func() time.Time { return now }})
 	require.NoError(t, err)
 	for i := range events {
 		now = time.UnixMicro(events[i].at)

@@ -103,7 +103,7 @@ func (k *keys) open(ctx context.Context, t terms, now func() time.Time) (*opened
 		return nil, cli.Usage(err)
 	}
 	if cfg.Ladder, cfg.Now = k.Ladder.Ladder, now; t.Rules == "" {
-		cfg.Ladder = k.Ladder.OrFor(counter.Limits(t.Limits).Windows()...)
+		cfg.Ladder = k.Ladder.OrFor(t.Limits...)
 	}
 	if o.Opened, err = k.Store.Open(k.Timeout); err != nil {
 		return nil, err

@@ -20,7 +20,6 @@ import (
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/rules"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // must ends a program of a script after an error.
@@ -41,7 +40,7 @@ func count() {
 	limits := must(counter.ParseLimits(os.Args[3]))
 	var now time.Time
 	c := must(counter.New(store.Store, counter.Config{
-		Prefix: os.Args[2], Ladder: tiers.For(limits.Windows()...), Skew: -1, Settle: -1, Patience: -1, Now: func() time.Time { return now },
+		Prefix: os.Args[2], Ladder: limits.Ladder(), Skew: -1, Settle: -1, Patience: -1, Now: func() time.Time { return now },
 	}))
 	for _, line := range must(csv.NewReader(must(os.Open(os.Args[4]))).ReadAll()) {
 		now = must(time.Parse(time.RFC3339, line[0]))

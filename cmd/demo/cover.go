@@ -9,6 +9,7 @@ import (
 
 	"github.com/abacus-go/abacus/classic"
 	"github.com/abacus-go/abacus/cmd/internal/cli"
+	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/tiers"
@@ -63,11 +64,8 @@ type explained struct {
 // Run prints both covers of the window.
 func (c *coverCmd) Run(e *cli.Env) error {
 	at, window := time.Time(c.At), time.Duration(c.Window)
-	l := c.Ladder.OrFor(window)
-	fine, err := l.Finest(window)
-	if err != nil {
-		return cli.Usage(err)
-	}
+	l := c.Ladder.OrFor(counter.Limit{Per: window})
+	fine, _ := l.Finest(window) // the error is that of Cover too
 	cover, err := l.Cover(at, window, time.Duration(c.Skew))
 	textbook, wrong := classic.TextbookCover(l, at, window)
 	if err := cmp.Or(err, wrong); err != nil {

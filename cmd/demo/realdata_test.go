@@ -13,7 +13,6 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // realData is the folder of real traffic, beside the project and not part of the
@@ -42,7 +41,7 @@ func replayReal(t *testing.T, log io.Reader, most int64, cfg replay.Config) *rep
 	if cfg.Store == nil {
 		cfg.Store = memory.New(memory.Config{})
 	}
-	cfg.Ladder = tiers.For(cfg.Limits.Windows()...)
+	cfg.Ladder = cfg.Limits.Ladder()
 	var events int64
 	cfg.Decided = func(eventlog.Event, bool) error {
 		if events++; events == most {

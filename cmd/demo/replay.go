@@ -113,7 +113,7 @@ func (c *replayCmd) Run(e *cli.Env) error {
 func (c *replayCmd) config() (replay.Config, error) {
 	cfg := replay.Config{
 		Limits: counter.Limits(c.Limits),
-		Ladder: c.Ladder.OrFor(counter.Limits(c.Limits).Windows()...),
+		Ladder: c.Ladder.OrFor(c.Limits...),
 		Skew:   time.Duration(c.Skew),
 	}
 	err := c.Timeout.Check("--timeout", 0)

@@ -154,7 +154,7 @@ func (t *toured) comeBack(ctx context.Context, key counter.Key, attempts []time.
 
 // speed times a Take on this machine.
 func (t *toured) speed(ctx context.Context) error {
-	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: tiers.For(t.Limits.Windows()...)})
+	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: t.Limits.Ladder()})
 	if err != nil {
 		return err
 	}

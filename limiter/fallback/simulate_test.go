@@ -22,7 +22,6 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/race"
 	"github.com/abacus-go/abacus/limiter/fallback"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0: a new one")
@@ -350,7 +349,7 @@ func (p *simProcess) start(t *testing.T) {
 	defer p.mu.Unlock()
 	p.f, p.lives = f, p.lives+1
 	for i, limits := range w.limits {
-		ladder := tiers.For(limits.Windows()...)
+		ladder := limits.Ladder()
 		rule := simRule{key: simKeys[i], limits: limits}
 		rule.on, err = c.With(ladder, nil)
 		require.NoError(t, err)

@@ -80,12 +80,12 @@ func (l *Ladder) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// OrFor is l, or the ladder that fits the windows.
-func (l Ladder) OrFor(windows ...time.Duration) tiers.Ladder {
+// OrFor is l, or the ladder that fits the limits.
+func (l Ladder) OrFor(limits ...counter.Limit) tiers.Ladder {
 	if l.Len() > 0 {
 		return l.Ladder
 	}
-	return tiers.For(windows...)
+	return counter.Limits(limits).Ladder()
 }
 
 // Instant is a flag of a moment: now, a time of today, or a date and time; in UTC

@@ -128,8 +128,8 @@ func (w *watch) kept(found []stores.Look) condition {
 	lim := w.source.limiter()
 	for _, event := range lim.Events() {
 		for _, r := range lim.Rules(event) {
-			for _, limits := range append(slices.Clip(r.Plans), r.Limits, r.ElseLimits) {
-				longest = max(longest, slices.Max(append(limits.Windows(), 0)))
+			for _, l := range slices.Concat(append(slices.Clip(r.Plans), r.Limits, r.ElseLimits)...) {
+				longest = max(longest, l.Window())
 			}
 		}
 	}

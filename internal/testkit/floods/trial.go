@@ -16,7 +16,6 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/internal/testkit/program"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // trial is a policy under a scenario, on a store, and the outcome.
@@ -53,7 +52,7 @@ func (t *trial) run(tb testing.TB, ctx context.Context) error {
 		return err
 	}
 	tb.Cleanup(func() { _ = closeStore() })
-	truth, err := counter.New(store, counter.Config{Ladder: tiers.For(t.limits.Windows()...)}) // that of the services' rule
+	truth, err := counter.New(store, counter.Config{Ladder: t.limits.Ladder()}) // that of the services' rule
 	if err != nil {
 		return err
 	}

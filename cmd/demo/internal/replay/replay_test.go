@@ -23,7 +23,7 @@ func config(t *testing.T, limits string) Config {
 	t.Helper()
 	l, err := counter.ParseLimits(limits)
 	require.NoError(t, err)
-	return Config{Store: memory.New(memory.Config{}), Limits: l, Ladder: tiers.For(l.Windows()...)}
+	return Config{Store: memory.New(memory.Config{}), Limits: l, Ladder: l.Ladder()}
 }
 
 func csvLog(lines ...string) *eventlog.Log {
