@@ -3,7 +3,6 @@ package limiter
 import (
 	"context"
 	"encoding/binary"
-	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -14,15 +13,10 @@ import (
 )
 
 // lookForBans has v speak of features alone, not of the keys of their bans.
-func (v *Verdict) lookForBans() {
+func (v *Verdict) lookForBans(slack time.Duration) {
 	for _, s := range v.Verdict.All() {
 		if feature, isBan := strings.CutPrefix(s.Key.Feature, banPrefix); isBan && s.RetryAfter > 0 {
-			b := banned{counter.Key{Event: s.Key.Event, Feature: feature}, s.Limit, s.RetryAfter}
-			if last := len(v.bans) - 1; last < 0 || v.bans[last].key != b.key {
-				v.bans = append(v.bans, b)
-			} else if b.left > v.bans[last].left { // by a longer window
-				v.bans[last] = b
-			}
+			v.bans = append(v.bans, banned{counter.Key{Event: s.Key.Event, Feature: feature}, s.Limit, leftOf(&s, slack)})
 		}
 	}
 	if v.Banned = len(v.bans) > 0; v.Banned || strings.HasPrefix(v.Key.Feature, banPrefix) {
@@ -41,10 +35,8 @@ func (l *Limiter) ban(ctx context.Context, v *Verdict, c *call, asks []counter.A
 		return
 	}
 	for _, b := range c.bans {
-		for _, known := range v.bans {
-			if b.ban.local != nil && known.key == asks[b.ask].Key {
-				b.ban.local.Learn(asks[b.ask+1].Key, known.step, known.left)
-			}
+		if by := v.banOf(asks[b.ask].Key); by.left > 0 && b.ban.local != nil {
+			b.ban.local.Learn(asks[b.ask+1].Key, b.ban.weight(slices.Index(b.ban.look, by.step)), by.step, by.left)
 		}
 	}
 }
@@ -64,7 +56,7 @@ func (v *Verdict) states(states []counter.State) []counter.State {
 			continue
 		}
 		s.Ask = placeOf(v.places, s.Key.Feature)
-		if left := v.bannedFor(s.Key); left > 0 {
+		if left := v.banOf(s.Key).left; left > 0 {
 			s.Remaining, s.RetryAfter = 0, max(s.RetryAfter, left)
 		} else if v.open.frees(&s) {
 			s.RetryAfter = min(s.RetryAfter, v.open.after)
@@ -83,14 +75,14 @@ func (v *Verdict) keys() (keys []counter.Key) {
 	return keys
 }
 
-// bannedFor is the time that is left of the ban of key.
-func (v *Verdict) bannedFor(key counter.Key) time.Duration {
+// banOf is the step of the ban of key that holds for longest; zero: none.
+func (v *Verdict) banOf(key counter.Key) (longest banned) {
 	for _, b := range v.bans {
-		if b.key == key {
-			return b.left
+		if b.key == key && b.left > longest.left {
+			longest = b
 		}
 	}
-	return 0
+	return longest
 }
 
 // bind sets the flat fields of v by its states.
@@ -110,18 +102,19 @@ func (l *Limiter) beginBans(ctx context.Context, v *Verdict, c *call, asks []cou
 	states := v.All()
 	for _, b := range c.bans {
 		ask := &asks[b.ask]
-		if ask.N == 0 || !v.denies(states, ask.Key) || v.bannedFor(ask.Key) > 0 {
+		if ask.N == 0 || !v.denies(states, ask.Key) || v.banOf(ask.Key).left > 0 {
 			continue
 		}
-		begun, ok := banned{}, false
+		var step int
+		var left time.Duration
 		switch {
 		case !v.local && ask.Held == nil:
-			begun, ok = b.ban.begin(ask.Key, b.ban.counter, b.ban.inStore(ctx, l.taker, c.Until))
+			step, left = b.ban.begin(ctx, l.taker, asks[b.ask+1].Key, c.Until)
 		case v.local && c.Rules[b.ask] != nil && c.Rules[b.ask].Denies(ask.Key, fallback.Least(ask)):
-			begun, ok = b.ban.begin(ask.Key, b.ban.here, b.ban.inProcess)
+			step, left = b.ban.begin(ctx, nil, asks[b.ask+1].Key, c.Until)
 		}
-		if ok {
-			v.Banned, v.bans = true, append(v.bans, begun)
+		if left > 0 {
+			v.Banned, v.bans = true, append(v.bans, banned{ask.Key, b.ban.look[step], left})
 		}
 	}
 	if v.Banned {
@@ -140,58 +133,6 @@ func (v *Verdict) denies(states []counter.State, key counter.Key) (denied bool) 
 		denied = denied || s.Key == key && s.RetryAfter > 0 && !v.open.pardons(&s)
 	}
 	return denied
-}
-
-// asking asks a store about the key of a ban: for n hits, or about 0.
-type asking func(key counter.Key, n int64, limits counter.Limits) (counter.Verdict, bool)
-
-// inStore asks the store, by until.
-func (b *ban) inStore(ctx context.Context, taker *fallback.Fallback, until time.Time) asking {
-	return func(key counter.Key, n int64, limits counter.Limits) (v counter.Verdict, ok bool) {
-		c := &fallback.Call{Policy: fallback.Open, Until: until}
-		if n == 0 {
-			c.Mode = fallback.Peeking
-		}
-		by, err := taker.Take(ctx, c, []counter.Ask{{Key: key, N: n, Limits: limits, On: b.counter}}, &v)
-		return v, err == nil && by.Degraded == nil
-	}
-}
-
-// inProcess asks the local counter.
-func (b *ban) inProcess(key counter.Key, n int64, limits counter.Limits) (v counter.Verdict, ok bool) {
-	if n > 0 {
-		return b.local.Begin(key, n, limits)
-	}
-	v, err := b.here.Peek(context.Background(), key, 0, limits)
-	return v, err == nil
-}
-
-// begin begins the ban of a feature that follows the bans which on remembers, unless
-// another call has begun it: a ban that comes later holds too.
-func (b *ban) begin(feature counter.Key, on *counter.Counter, ask asking) (begun banned, ok bool) {
-	key, count := b.key(feature), int64(0)
-	if len(b.look) > 1 {
-		v, ok := ask(key, 0, append(slices.Clip(b.look), counter.Limit{Max: counter.MaxCount, Per: b.memory}))
-		if !ok || !v.Allowed { // another call has begun it
-			return banned{feature, v.Limit, v.RetryAfter}, ok
-		}
-		all := v.All()
-		count = counter.MaxCount - all[len(all)-1].Remaining
-	}
-	step := min((bits.Len64(uint64(count))+7)/8, len(b.look)-1)
-	n := b.look[step].Max + 1
-	v, ok := ask(key, n, counter.Limits{{Max: count + n, Per: b.memory}})
-	begun = banned{feature, b.look[step], v.RetryAfter}
-	switch {
-	case !ok:
-	case len(b.look) > 1:
-		v, ok = ask(key, 0, b.look)
-		begun.step, begun.left = v.Limit, v.RetryAfter
-		ok = ok && begun.left > 0
-	case v.Allowed:
-		begun.left = v.ResetAfter + on.Config().Skew // as RetryAfter: the next call may come from the slowest clock
-	}
-	return begun, ok
 }
 
 // complete adds to v what is known without the store.

@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -255,100 +254,5 @@ func TestNoBanByShare(t *testing.T) {
 			require.Equal(t, []any{want, false}, []any{v.Allowed, v.Banned})
 		}
 		_ = s.lim.Close(over)
-	})
-}
-
-// Each ban takes the next of its times, whatever races, until the longest; a ban begins
-// with the first one again when the last one is long ago, and after a Forget.
-func TestGrowingBans(t *testing.T) {
-	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
-		clock, home := newClock(), ip("192.0.2.1")
-		rule := by("ip", "2/10s")
-		rule.Ban = limiter.Bans{time.Minute, 10 * time.Minute, time.Hour}
-		lim, _ := withClock(t, store, clock, rule)
-		for i, row := range []struct {
-			pause  time.Duration // after the last ban
-			forget bool
-			want   time.Duration
-		}{
-			{want: time.Minute}, {want: 10 * time.Minute}, {pause: 100 * time.Minute, want: time.Hour}, {pause: 50 * time.Minute, want: time.Hour},
-			{pause: 70 * time.Minute, want: time.Minute}, {want: 10 * time.Minute}, {forget: true, want: time.Minute}, {want: 10 * time.Minute}, {pause: 3 * time.Hour, want: time.Minute},
-		} {
-			clock.pass(row.pause)
-			if row.forget {
-				require.NoError(t, lim.Forget(ctx, "signup", home))
-				clock.pass(counter.DefaultSkew + time.Second)
-			}
-			var all sync.WaitGroup
-			var admitted atomic.Int64
-			for range 12 {
-				all.Go(func() {
-					if allow(t, lim, home).Allowed {
-						admitted.Add(1)
-					}
-				})
-			}
-			all.Wait()
-			clock.pass(counter.DefaultSkew + counter.DefaultSettle)
-			require.LessOrEqual(t, admitted.Load(), int64(2))
-			v := allow(t, lim, home)
-			require.Equal(t, []any{false, true}, []any{v.Allowed, v.Banned}, i)
-			require.InEpsilon(t, row.want, v.RetryAfter, 0.06, i)
-			usage, err := lim.Usage(ctx, "signup", home)
-			require.NoError(t, err)
-			require.InDelta(t, v.RetryAfter, usage[0].Banned, float64(time.Second), i)
-			clock.pass(row.want - 12*time.Second)
-			require.True(t, allow(t, lim, home).Banned, i)
-			clock.pass(12*time.Second + row.want/15 + time.Second)
-			require.True(t, allow(t, lim, home).Allowed, i)
-		}
-	})
-}
-
-// The steps of bans that the store has lasted, and of those that were begun without it,
-// are counted together; bans of one step in two processes are one step.
-func TestGrowingBansWithoutTheStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rule := onFailure(limiter.FailLocal, by("ip", "2/10s"))
-		rule.Ban = limiter.Bans{time.Minute, 10 * time.Minute, time.Hour}
-		s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{rule}})
-		other := newLimiter(t, s.c, limiter.Config{Rules: []limiter.Rule{rule}, Local: localCounter(t)})
-		home := ip("192.0.2.1")
-		trip := func(lim *limiter.Limiter, want time.Duration) {
-			t.Helper()
-			var v limiter.Verdict
-			for range 3 {
-				v = allow(t, lim, home)
-			}
-			require.True(t, v.Banned)
-			require.InEpsilon(t, want, v.RetryAfter, 0.06)
-		}
-		rest := func(d time.Duration) { time.Sleep(d + d/15 + time.Second) }
-		trip(s.lim, time.Minute) // the store knows, and so does the other process
-		require.True(t, allow(t, other, home).Banned)
-		s.store.broken.Store(true)
-		time.Sleep(time.Second) // as long as the denial before is remembered
-		require.True(t, allow(t, s.lim, home).Banned)
-		require.True(t, allow(t, other, home).Banned)
-		rest(time.Minute)
-		trip(s.lim, 10*time.Minute)
-		trip(other, 10*time.Minute)
-		s.store.broken.Store(false)
-		time.Sleep(5 * time.Second) // carried, by both
-		rule.OnFailure = limiter.FailOpen
-		third := newLimiter(t, s.c, limiter.Config{Rules: []limiter.Rule{rule}})
-		require.InEpsilon(t, 10*time.Minute, allow(t, third, home).RetryAfter, 0.06)
-		rest(10 * time.Minute)
-		trip(third, time.Hour)
-		time.Sleep(10 * time.Minute)
-		require.True(t, allow(t, s.lim, home).Banned)
-		s.store.broken.Store(true)
-		time.Sleep(20 * time.Minute)
-		v := allow(t, s.lim, home)
-		require.True(t, v.Banned, "learned from the store")
-		require.InEpsilon(t, 30*time.Minute, v.RetryAfter, 0.2)
-		s.store.broken.Store(false)
-		require.NoError(t, s.lim.Close(ctx))
-		require.NoError(t, other.Close(ctx))
 	})
 }

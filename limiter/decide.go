@@ -187,7 +187,7 @@ func (l *Limiter) take(ctx context.Context, v *Verdict, c *call, asks []counter.
 	}
 	v.Degraded, v.local, v.hits = by.Degraded, by.Local, by.Hits
 	if len(c.bans) > 0 {
-		v.lookForBans()
+		v.lookForBans(l.maker.slack)
 	}
 	if !v.Allowed && !v.Banned && c.Mode == fallback.Taking {
 		if others := l.opens.others(asks, own); others != nil {
@@ -268,7 +268,7 @@ func (l *Limiter) Settle(ctx context.Context, v *Verdict, used int64) error {
 		return fmt.Errorf("limiter: settle: %w", err)
 	}
 	v.n, v.bans = min(v.n, used), nil
-	v.lookForBans()
+	v.lookForBans(l.maker.slack)
 	if v.free {
 		v.Limit, v.Remaining, v.RetryAfter, v.ResetAfter = counter.Limit{}, 0, 0, 0
 	}

@@ -15,9 +15,39 @@ func BanHits(t testing.TB, l *Limiter, event, text string) int64 {
 	of := l.rules.Load().events[event]
 	kind := feature.KindOf(text)
 	b := of.by(kind, false).ban
-	n, err := b.counter.Count(context.Background(), counter.Key{Event: event, Feature: banPrefix + text}, b.memory)
+	n, err := b.counter.Count(context.Background(), counter.Key{Event: event, Feature: banPrefix + text}, b.seen[len(b.seen)-1].Per)
 	require.NoError(t, err)
 	return n.High
+}
+
+// BanFault is a fault of growing bans.
+type BanFault int
+
+// Faults of growing bans.
+const (
+	BanOfOneStep BanFault = iota // every ban takes the first step
+	BanOfRacers                  // every racing call begins a ban
+	BanForgotten                 // a ban is forgotten at its end
+	BanUnseen                    // no call sees a ban
+)
+
+// PlantInBan plants a fault in the bans of the rule of an event and kind.
+func PlantInBan(l *Limiter, event, kind string, fault BanFault) {
+	b := l.rules.Load().events[event].by(kind, false).ban
+	last := len(b.look)
+	switch fault {
+	case BanOfOneStep:
+		b.seen[last].Max = 0 // no step is reached
+	case BanOfRacers:
+		for i := range b.take {
+			b.take[i].Max = counter.MaxCount
+		}
+	case BanForgotten:
+		b.seen[last].Per = b.look[0].Per
+		b.seen[0].Per /= 2
+	case BanUnseen:
+		b.look[0].Max = counter.MaxCount
+	}
 }
 
 // Enforced reports whether the soft rule of an event is enforced for a feature.

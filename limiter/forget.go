@@ -177,6 +177,10 @@ type Usage struct {
 	// 0: the feature is not banned.
 	Banned time.Duration
 
+	// BanStep is the number of the last time of Rule.Ban for which the feature was
+	// banned, 1 for the first, while that is remembered; 0: the next ban is the first.
+	BanStep int
+
 	// Override is the Override that holds for the feature: with Limits, or exempt
 	// or denied, and then no limit is asked; nil: none. Override belongs to the
 	// Limiter, and must not be changed.
@@ -268,11 +272,14 @@ func (k *ruleKey) usage(ctx context.Context, limits counter.Limits) (Usage, erro
 		u.Limits = append(u.Limits, LimitUsage{limit, count, remaining, state.RetryAfter})
 	}
 	if ban := k.rule.ban; ban != nil {
-		v, err := ban.counter.Peek(ctx, ban.key(k.key), 0, ban.look)
+		v, err := ban.counter.Peek(ctx, ban.key(k.key), 0, ban.seen)
 		if err != nil {
 			return u, err
 		}
-		u.Banned = v.RetryAfter
+		u.BanStep = ban.reached(&v)
+		if step, left := ban.holds(&v); left > 0 {
+			u.Banned, u.BanStep = left, max(u.BanStep, step+1)
+		}
 	}
 	if u.Total, err = c.Count(ctx, k.key, u.Window); err != nil {
 		return u, err

@@ -154,7 +154,11 @@ func New(c *counter.Counter, cfg Config) (*Limiter, error) {
 	if l.receipts, err = receiptSecret(cfg.ReceiptKey, c); err != nil {
 		return nil, err
 	}
-	l.maker = maker{newLadders(c), newLadders(cfg.Local), l.taker, cfg.MaxInFlight, normalizer}
+	skew := c.Config().Skew
+	if cfg.Local != nil { // not less
+		skew = cfg.Local.Config().Skew
+	}
+	l.maker = maker{newLadders(c), newLadders(cfg.Local), l.taker, cfg.MaxInFlight, normalizer, 3*skew + c.Config().Settle + time.Millisecond}
 	set, err := l.maker.ruleset(cfg.Rules, &ruleset{})
 	if err != nil {
 		return nil, fmt.Errorf("limiter: %w", err)

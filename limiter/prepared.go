@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -51,7 +52,7 @@ func (p *prepared) checkLimits(r *Rule) error {
 }
 
 // bind prepares the limits that the rule names, and the ban, to count on store.
-func (p *prepared) bind(store *ladders) (err error) {
+func (p *prepared) bind(store *ladders, slack time.Duration) (err error) {
 	p.boundless = counter.Limits{{Max: counter.MaxCount, Per: p.Limits[0].Window()}}
 	p.own.limits, p.other.limits = p.Limits, p.ElseLimits
 	for _, limits := range p.Plans {
@@ -70,7 +71,7 @@ func (p *prepared) bind(store *ladders) (err error) {
 	}
 	if len(p.Ban) > 0 {
 		p.prefix = banPrefix
-		p.ban, err = newBan(p.Ban, store)
+		p.ban, err = newBan(p.Ban, store, slack)
 	}
 	return err
 }
@@ -149,34 +150,109 @@ func (l *ladders) on(ladder tiers.Ladder, former *counter.Config) (*counter.Coun
 	return c, err
 }
 
-// ban is the Ban of a rule. The key of the ban counts the bans of a feature: 1 for the
-// first, and 256 times as many for each step further, so that the bans of a step, also
-// those of processes that had no store, are fewer than one of the next. A feature is
-// banned while the window of a step has as many as a ban of the step. Each call looks at
-// the key in the step that judges the feature, under a Max of one less for each window. A
-// call denied by the feature's limits takes a ban with room for one only, above those it
-// has seen. So one of several racing calls begins the ban, and none prolongs it.
+// ban is the Ban of a rule. A feature is banned while the key of the ban holds a hit.
+// Each call looks at the key of the ban in the step that judges the feature: no hits
+// under a Max of zero. A call denied by the feature's limits takes the only hit that has
+// room then. So one of several racing calls begins the ban, and none prolongs the ban.
+//
+// With several times the call that has taken the hit adds the weight of its step, which
+// is never undone: step i holds while its window has that weight, as all before weigh
+// less together, and so do the hits of racing calls, which may be undone.
 type ban struct {
 	counter *counter.Counter // counts on the ladder of the ban
-	look    counter.Limits   // a window for each step
-	memory  time.Duration    // from the beginning of a ban, for the next to go a step further
+	look    counter.Limits   // the windows of the steps
+	seen    counter.Limits   // look, and with several steps the time for which a ban is remembered, without a bound
+	take    counter.Limits   // seen, with room for a hit if no ban holds
+	slack   time.Duration    // of clocks, for the end of a ban
 	here    *counter.Counter // counts the bans that this process knows of, on the local counter; nil if the rule never counts locally
 	local   *fallback.Rule   // look, on here; nil too
+}
+
+// weight is the number of hits of a step. Bans of one step that several processes begin
+// without the store, or that are carried twice, weigh less than the next step.
+func (b *ban) weight(step int) int64 {
+	if len(b.look) == 1 {
+		return 1
+	}
+	return 1 << (7 * (step + 1))
 }
 
 // banPrefix begins the Feature of a ban's key, before the text of the feature.
 // No kind is empty, so no feature has such a key.
 const banPrefix = ":ban:"
 
-// newBan returns bans of these lengths, on the counters of store.
-func newBan(lengths Bans, store *ladders) (*ban, error) {
-	b := &ban{memory: lengths.memory()}
-	for i, per := range lengths {
-		b.look = append(b.look, counter.Limit{Max: 1<<(8*i) - 1, Per: per})
+// newBan returns a ban with these steps, on the counters of store.
+func newBan(steps Bans, store *ladders, slack time.Duration) (_ *ban, err error) {
+	b := &ban{look: make(counter.Limits, len(steps)), slack: slack}
+	for i, per := range steps {
+		if b.look[i].Per = per; i > 0 {
+			b.look[i].Max = b.weight(i) - 1
+		}
 	}
-	var err error
-	b.counter, err = store.on(append(b.look, counter.Limit{Per: b.memory}).Ladder(), nil)
+	if b.seen = slices.Clip(b.look); len(steps) > 1 {
+		b.seen = append(b.seen, counter.Limit{Max: counter.MaxCount, Per: steps.memory()})
+	}
+	b.take = slices.Clone(b.seen)
+	for i := range b.look {
+		b.take[i].Max++
+	}
+	b.counter, err = store.on(b.seen.Ladder(), nil)
 	return b, err
+}
+
+// begin begins the next step of the ban of key, by until, and in this process if taker is
+// nil. The step and the time that is left are those of the ban that holds now, which
+// another call may have begun; 0: none. A ban that comes later holds too.
+func (b *ban) begin(ctx context.Context, taker *fallback.Fallback, key counter.Key, until time.Time) (step int, left time.Duration) {
+	ask, on := b.local.Begin, b.here
+	if taker != nil {
+		on = b.counter
+		ask = func(m fallback.Mode, key counter.Key, n int64, limits counter.Limits) (v counter.Verdict, ok bool) {
+			c := &fallback.Call{Mode: m, Policy: fallback.Open, Until: until}
+			by, err := taker.Take(ctx, c, []counter.Ask{{Key: key, N: n, Limits: limits, On: on}}, &v)
+			return v, err == nil && by.Degraded == nil
+		}
+	}
+	v, ok := ask(fallback.Taking, key, 1, b.take)
+	if !ok || !v.Allowed {
+		return b.holds(&v)
+	}
+	if last := len(b.look) - 1; last > 0 {
+		if seen, ok := ask(fallback.Peeking, key, 0, b.seen); ok {
+			next := min(b.reached(&seen), last)
+			if charged, ok := ask(fallback.Charging, key, b.weight(next), b.seen); ok {
+				step, v = next, charged
+			}
+		}
+	}
+	return step, v.All()[step].ResetAfter + on.Config().Skew // as RetryAfter: the next call may come from the slowest clock
+}
+
+// holds returns the step that holds by v, an answer under seen or take, and the time that
+// is left; 0: none holds.
+func (b *ban) holds(v *counter.Verdict) (step int, left time.Duration) {
+	for i, s := range v.All() {
+		if rest := leftOf(&s, b.slack); i < len(b.look) && rest > left {
+			step, left = i, rest
+		}
+	}
+	return step, left
+}
+
+// leftOf is the time for which a ban holds by a state of its key. A state may have the hits
+// in a coarse bucket alone: no ban holds for longer than if it had just begun.
+func leftOf(s *counter.State, slack time.Duration) time.Duration {
+	return min(s.RetryAfter, s.Limit.Per+s.Limit.Per/20+slack)
+}
+
+// reached is the number of the steps that are remembered by v, an answer under seen.
+func (b *ban) reached(v *counter.Verdict) (steps int) {
+	states := v.All()
+	all := &states[len(states)-1]
+	for steps < len(b.look) && all.Limit.Max-all.Remaining >= b.weight(steps) {
+		steps++
+	}
+	return steps
 }
 
 // bindLocally prepares the ban for the local counter.

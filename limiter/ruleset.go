@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
@@ -123,6 +124,7 @@ type maker struct {
 	taker       *fallback.Fallback
 	maxInFlight int // zero: unbounded
 	normalizer  *feature.Normalizer
+	slack       time.Duration // of clocks, for the end of a ban: the window begins, the hit is labelled and the next call comes by clocks Skew apart
 }
 
 // ruleset checks and prepares rules that come after the rules before.
@@ -250,7 +252,7 @@ func (m *maker) prepare(p *prepared, of *eventRules) error {
 			return fmt.Errorf("the Plans of the enforced rule beside the soft rule%w", err)
 		}
 	}
-	err := p.bind(&m.store)
+	err := p.bind(&m.store, m.slack)
 	if err == nil && of.local && p.OnFailure != FailClosed && (!p.Soft || p.Percent > 0) {
 		err = p.bindLocally(m.taker, &m.here)
 	}

@@ -134,7 +134,7 @@ func (g *emptied) look(ctx context.Context, lim *limiter.Limiter, p program, giv
 // add notes the keys of a feature.
 func (g *emptied) add(given string, keys ...limiter.Usage) {
 	g.All = append(g.All, keys...)
-	if !slices.ContainsFunc(keys, func(u limiter.Usage) bool { return u.Total.High > 0 || u.Banned > 0 }) {
+	if !slices.ContainsFunc(keys, func(u limiter.Usage) bool { return u.Total.High > 0 || u.BanStep > 0 }) {
 		g.none = append(g.none, text.Clean(given, cli.Columns))
 	}
 }

@@ -111,6 +111,7 @@ type inspected struct {
 
 	// By a limiter.
 	Banned   string `json:"banned,omitempty"`   // the rest of a ban
+	BanStep  int    `json:"ban_step,omitempty"` // of the last ban that is remembered
 	Override string `json:"override,omitempty"` // that holds, and its effect
 }
 
@@ -140,7 +141,7 @@ type bucketSeen struct {
 
 // Empty reports whether nothing was found.
 func (f *inspected) Empty() bool {
-	return f.Banned == "" && !slices.ContainsFunc(f.Windows, func(w windowSeen) bool { return w.High > 0 }) &&
+	return f.BanStep == 0 && !slices.ContainsFunc(f.Windows, func(w windowSeen) bool { return w.High > 0 }) &&
 		!slices.ContainsFunc(f.Tiers, func(t tierSeen) bool { return len(t.Buckets) > 0 })
 }
 
@@ -165,7 +166,7 @@ func (c *inspectCmd) look(ctx context.Context, count *counter.Counter, key count
 		}
 		f.Windows = append(f.Windows, found)
 	}
-	if u.Banned > 0 {
+	if f.BanStep = u.BanStep; u.Banned > 0 {
 		f.Banned = text.Rest(u.Banned)
 	}
 	if u.Override != nil {

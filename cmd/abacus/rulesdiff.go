@@ -9,6 +9,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/limiter"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // ruleChange is the list of differences of a rule.
@@ -84,6 +85,14 @@ func diffRules(before, after []limiter.Rule) []ruleChange {
 // bansEnd is the line of a rule with a changed or removed Ban.
 var bansEnd = changeLine{"bans", "running bans end"}
 
+// banLadder is the ladder of the counts of bans: see docs/storage.md.
+func banLadder(bans limiter.Bans) tiers.Ladder {
+	if last := len(bans) - 1; last > 0 {
+		bans = append(slices.Clip(bans), 2*bans[last])
+	}
+	return tiers.For(bans...)
+}
+
 // compareRules returns the differences of two rules of the same event and kind.
 func compareRules(a, b limiter.Rule) []changeLine {
 	lines := diffLimits("", a.Limits, b.Limits)
@@ -113,7 +122,11 @@ func compareRules(a, b limiter.Rule) []changeLine {
 	} else if counted > 0 {
 		lines = append(lines, changeLine{"counts", "stay"})
 	}
-	if len(a.Ban) > 0 && !slices.Equal(a.Ban, b.Ban) {
+	switch {
+	case len(a.Ban) == 0 || slices.Equal(a.Ban, b.Ban):
+	case len(b.Ban) > 0 && banLadder(a.Ban).Equal(banLadder(b.Ban)):
+		lines = append(lines, changeLine{"bans", "running bans go on, by the new times"})
+	default:
 		lines = append(lines, bansEnd)
 	}
 	return lines

@@ -145,14 +145,21 @@ func (k *localKey) tidy() {
 	}
 }
 
-// Begin takes n hits of key, at which r looks, in this process, under limits, and has them
-// carried to the store by the ladder of r, where the other processes find them. If too
+// Begin asks the local counter about n hits of key, at which r looks. Hits that it counts
+// are carried to the store by the ladder of r, where the other processes find them. If too
 // many hits wait, these stay in this process.
-func (r *Rule) Begin(key counter.Key, n int64, limits counter.Limits) (taken counter.Verdict, ok bool) {
-	taken, err := r.here.Take(context.Background(), key, n, limits)
+func (r *Rule) Begin(m Mode, key counter.Key, n int64, limits counter.Limits) (v counter.Verdict, ok bool) {
+	ask := r.here.Take
+	switch m {
+	case Peeking:
+		ask = r.here.Peek
+	case Charging:
+		ask = r.here.Charge
+	}
+	v, err := ask(context.Background(), key, n, limits)
 	l := r.local
-	if err != nil || !taken.Allowed || l.carrier.full(1) {
-		return taken, err == nil
+	if err != nil || m == Peeking || m == Taking && !v.Allowed || l.carrier.full(1) {
+		return v, err == nil
 	}
 	at := r.here.Config().Now()
 	_, s := l.shard(key)
@@ -161,19 +168,19 @@ func (r *Rule) Begin(key counter.Key, n int64, limits counter.Limits) (taken cou
 	k := l.key(key, r.store)
 	k.pend(r.bucket(at), at, n)
 	l.carrier.put(k)
-	return taken, true
+	return v, true
 }
 
-// Learn has the local counter know hits of key, at which r looks, for the time without the
-// store, which has denied by limit, one of r: left is the time until they leave its
-// window. They leave it here a bucket and the Skew of the local counter later at most. A
-// local counter that is full does not learn them.
-func (r *Rule) Learn(key counter.Key, limit counter.Limit, left time.Duration) {
-	if known, err := r.here.Peek(context.Background(), key, 0, r.limits); err == nil && known.RetryAfter > 0 {
+// Learn has the local counter know n hits of key beyond limit, one of those by which r
+// looks, that the store has answered, for the time without the store: left is the time
+// until limit is not exceeded. The hits end here a bucket and the Skew of the local
+// counter later at most. A local counter that is full does not learn hits.
+func (r *Rule) Learn(key counter.Key, n int64, limit counter.Limit, left time.Duration) {
+	if known, err := r.here.Peek(context.Background(), key, 0, counter.Limits{limit}); err == nil && known.RetryAfter > 0 {
 		return
 	}
 	since := max(0, limit.Per-left)
-	_ = r.here.AddAt(context.Background(), key, limit.Max+1, r.here.Config().Now().Add(-since))
+	_ = r.here.AddAt(context.Background(), key, n, r.here.Config().Now().Add(-since))
 }
 
 // Forget drops the hits of a key that wait to be carried, and waits for the
