@@ -59,7 +59,8 @@ type Config struct {
 	// the order of [limiter.Limiter.Wait]. Refused are requests whose turn would come after
 	// MaxWait, at once, and requests that have waited for MaxWait. The wait ends with the
 	// request's context, and is a part of http.Server.WriteTimeout and of Shutdown. A rule
-	// with a Ban bans whoever would wait. Default: no one waits.
+	// with a Ban bans whoever would wait, and no one waits for the end of a ban. Default:
+	// no one waits.
 	MaxWait time.Duration
 
 	// MaxWaiting bounds the requests that wait: any further one is admitted or refused at

@@ -241,7 +241,7 @@ func (f *visit) waits(ctx context.Context, v *limiter.Verdict, n int64, features
 	waiting, cancel := context.WithDeadline(ctx, f.until)
 	defer cancel()
 	kept := append([]feature.Feature(nil), features...) // a call in a queue keeps them, others leave them on the stack
-	*v, *err = wait(waiting, m.Event, n, kept...)
+	*v, *err = wait(spent.Turn{Context: waiting}, m.Event, n, kept...)
 	switch {
 	case errors.Is(*err, limiter.ErrNever):
 		*err = nil // v says so

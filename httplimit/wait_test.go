@@ -34,8 +34,9 @@ func TestMaxWait(t *testing.T) {
 		lasts  time.Duration // of the handler
 		hangUp int           // the request that its client ends after three seconds
 		path   string
-		away   bool     // the store, for the first second
-		late   bool     // the answers of that second come at its end
+		away   bool // the store, for the first second
+		late   bool // the answers of that second come at its end
+		ban    limiter.Bans
 		want   []answer // of requests that come a millisecond after one another
 	}{
 		{name: "in order", cfg: httplimit.Config{MaxWait: 15 * time.Second}, want: []answer{{0, 200}, {0, 200}, {free, 200}, {free, 200}, {free, 429}}},
@@ -51,6 +52,7 @@ func TestMaxWait(t *testing.T) {
 			cfg:  httplimit.Config{MaxWait: 5 * time.Second, RefundIf: func(status int) bool { return status == 500 }},
 			want: []answer{{2, 500}, {2, 500}, {4, 500}, {4, 500}}},
 		{name: "a body is read after the wait", cfg: httplimit.Config{MaxWait: 15 * time.Second, Features: []httplimit.Source{byIP, byEmail}}, want: []answer{{0, 200}, {0, 200}, {free, 200}, {free, 200}}},
+		{name: "a ban is not waited for", cfg: httplimit.Config{MaxWait: 15 * time.Second}, ban: limiter.Bans{12 * time.Second}, want: []answer{{0, 200}, {0, 200}, {0, 429}, {0, 429}}},
 		{name: "the store comes back", cfg: httplimit.Config{MaxWait: 15 * time.Second}, away: true, want: []answer{{1, 200}, {1, 200}}},
 		{name: "the store is late", cfg: httplimit.Config{MaxWait: 400 * time.Millisecond}, late: true, want: []answer{{1, 200}, {1, 200}}},
 		{name: "the store stays away", cfg: httplimit.Config{MaxWait: 400 * time.Millisecond}, away: true, want: []answer{{0, 503}, {0, 503}}},
@@ -72,6 +74,7 @@ func TestMaxWait(t *testing.T) {
 					return do(ctx)
 				})
 				rules := []limiter.Rule{by("ip", "2/10s")}
+				rules[0].Ban = row.ban
 				if row.cfg.Features == nil {
 					row.cfg.Features = []httplimit.Source{byIP}
 				} else {

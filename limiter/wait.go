@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/loan"
+	"github.com/abacus-go/abacus/internal/spent"
 	"github.com/abacus-go/abacus/limiter/fallback"
 	"github.com/abacus-go/abacus/limiter/turns"
 )
@@ -95,6 +96,8 @@ func (l *Limiter) wait(ctx context.Context, event string, n int64, features []fe
 	began, took := time.Now(), time.Duration(0)
 	waiting := &turns.Call[Verdict]{Keys: waitKeys(asks), N: mostHits(asks), Limits: limitsOf(asks)}
 	name := turns.Name(waiting.Keys)
+	_, ends := ctx.(spent.Turn) // at a ban
+	var last Verdict
 	waiting.Take = func(ctx context.Context) (turns.Answer[Verdict], error) { // by the rules of the moment
 		if now := l.rules.Load(); now != set {
 			if c, asks, never = now.waitable(ctx, event, n, features); c == nil || never != nil || turns.Name(waitKeys(asks)) != name {
@@ -105,14 +108,20 @@ func (l *Limiter) wait(ctx context.Context, event string, n int64, features []fe
 		asked := time.Now()
 		v, err := l.once(ctx, c, asks, by)
 		took = time.Since(asked)
+		if ends && v.Banned {
+			last, err = v, ErrNever
+		}
 		return turns.Answer[Verdict]{Verdict: v, Allowed: v.Allowed, Room: v.room(), RetryAfter: v.RetryAfter}, err
 	}
 	answer, err := l.turns.Wait(lent, waiting)
 	if err == errOtherKeys {
 		return l.wait(ctx, event, n, features, by)
 	}
-	v = answer.Verdict
-	v.RetryAfter = answer.RetryAfter
+	if v = answer.Verdict; err == ErrNever {
+		v = last
+	} else {
+		v.RetryAfter = answer.RetryAfter
+	}
 	l.log.note(&v, l.taker)
 	if l.observe != nil {
 		v.event = event

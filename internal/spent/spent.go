@@ -1,5 +1,5 @@
 // Package spent tells package limiter of the time for which a request has waited for
-// the store in a decision before.
+// the store in a decision before, and of a request that waits for its turn.
 package spent
 
 import (
@@ -12,3 +12,6 @@ type Context struct {
 	context.Context
 	Time time.Duration // which the further decision has less
 }
+
+// Turn is the context of a wait that ends with ErrNever if a feature is banned.
+type Turn struct{ context.Context }
