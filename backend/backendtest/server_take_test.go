@@ -85,7 +85,7 @@ func (s *server) step(t *backend.TakeRequest) error {
 		if s.has("all keys have the n of the first") {
 			key.N = t.Keys[0].N
 		}
-		if s.has("all keys have the ladder of the first") && i > 0 {
+		if s.has("all keys have the ladder of the first") && t.Keys[0].Ladder.Len() >= key.Ladder.Len() {
 			key.Ladder, key.TTLs = t.Keys[0].Ladder, t.Keys[0].TTLs
 		}
 		key.Fits = true
