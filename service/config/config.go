@@ -204,6 +204,8 @@ const (
 	Refund   Verb = "refund"
 	Usage    Verb = "usage"
 	Forget   Verb = "forget"
+	Erase    Verb = "erase"
+	Status   Verb = "status"
 	RLS      Verb = "rls"      // the rate limit service of Envoy
 	Override Verb = "override" // there: limits of a request, and hits that are given back
 	Metrics  Verb = "metrics"
@@ -212,13 +214,18 @@ const (
 
 // Verbs are all verbs, and Calls those of programs.
 var (
-	Verbs = []Verb{Auth, Take, Peek, Charge, Refund, Usage, Forget, RLS, Override, Metrics, Pprof}
-	Calls = Verbs[1:7]
+	Verbs = []Verb{Auth, Take, Peek, Charge, Refund, Usage, Forget, Erase, Status, RLS, Override, Metrics, Pprof}
+	Calls = Verbs[1:9]
 )
 
 // Guarded reports whether a network is not enough to be granted v: v shows or changes
 // the counts of others, or the inside of the process.
-func (v Verb) Guarded() bool { return v == Usage || v == Forget || v == Pprof }
+func (v Verb) Guarded() bool {
+	return v == Usage || v == Forget || v == Pprof || v == Erase || v == Status
+}
+
+// ofAll reports whether v has no event, and concerns all of them.
+func (v Verb) ofAll() bool { return v == RLS || v == Erase || v == Status }
 
 // UnmarshalText reads a Verb.
 func (v *Verb) UnmarshalText(text []byte) error {
@@ -335,8 +342,8 @@ func (c *Config) checkCaller(d *decoder, caller *Caller, path string, names map[
 		if verb.Guarded() && !identified {
 			d.fail(fmt.Sprintf("%s.may[%d]", path, i), "a network is not enough for %s, want token_file or san", verb)
 		}
-		if verb == RLS && caller.Events != nil {
-			d.fail(path+".events", "rls has no events, want a caller of its own")
+		if verb.ofAll() && caller.Events != nil {
+			d.fail(path+".events", "%s has no events, want a caller of its own", verb)
 		}
 	}
 }

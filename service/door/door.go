@@ -27,7 +27,8 @@ type Config struct {
 	Limiter  *limiter.Limiter
 	Doors    map[string]config.Door
 	Callers  *callers.Set
-	Receipts bool // the Limiter has a ReceiptKey
+	Receipts bool         // the Limiter has a ReceiptKey
+	Status   http.Handler // of tally.Status
 
 	// Observe is called with each answer: the caller is "" if the client is none, and the
 	// verb if there is no such verb.

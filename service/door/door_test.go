@@ -28,6 +28,7 @@ import (
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limitertest"
+	"github.com/abacus-go/abacus/metrics/tally"
 	"github.com/abacus-go/abacus/service/callers"
 	"github.com/abacus-go/abacus/service/config"
 )
@@ -62,7 +63,10 @@ func newSite(t *testing.T, receipts bool, who ...config.Caller) *site {
 	if receipts {
 		cfg.ReceiptKey = []byte(token)
 	}
+	var numbers *tally.Tally
+	cfg.Observe = func(d limiter.Decision) { numbers.Observe(d) }
 	s.limiter, s.clock = limitertest.NewOn(t, s.faults.Wrap(memory.New(memory.Config{})), cfg)
+	numbers = tally.New(s.limiter.Counter())
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte(token), 0o600))
 	for i := range who {
@@ -73,7 +77,7 @@ func newSite(t *testing.T, receipts bool, who ...config.Caller) *site {
 	set, err := callers.New(who)
 	require.NoError(t, err)
 	ip := config.Source{Header: "X-Forwarded-For", Proxies: []config.Network{loopback}}
-	handler, err := New(Config{Limiter: s.limiter, Callers: set, Receipts: receipts, Doors: map[string]config.Door{
+	handler, err := New(Config{Limiter: s.limiter, Callers: set, Receipts: receipts, Status: tally.Status(s.limiter, numbers), Doors: map[string]config.Door{
 		"signup": {Event: "signup", Deny: 429, Features: map[string]config.Source{"ip": ip}},
 		"nginx":  {Event: "signup", Deny: 403, Features: map[string]config.Source{"ip": ip}},
 		"other":  {Event: "signup", Deny: 401, Features: map[string]config.Source{"ip": ip}},
@@ -279,6 +283,10 @@ func TestCalls(t *testing.T) {
 		{"take", strings.Repeat(" ", maxBody) + "{}", 413, "more than 65536"},
 		{"take", strings.Repeat("[", maxBody), 400, "no JSON object"},
 		{"forget", `{"event":"mail","features":["ip:192.0.2.1"]}`, 400, "no rule for these features"},
+		{"erase", `{"features":["user:a"],"event":"mail"}`, 400, "of all events"},
+		{"erase", `{"features":["user:a"],"n":1}`, 400, "the field n is for"},
+		{"erase", `{"features":[]}`, 400, "0 entries"},
+		{"erase", `{"features":["email:a@example.org"]}`, 400, "no rule for these features"},
 		{"refund", `{}`, 400, "want the field receipt as text"},
 		{"refund", `{"receipt":true}`, 400, "want the field receipt as text"},
 		{"refund", `{"receipt":"a","event":"mail"}`, 400, "no other field"},
@@ -300,7 +308,7 @@ func TestCalls(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(s.do("POST", "/v1/take", `{"event":"mail","features":["user:eve"],"receipt":true}`, bearer).body), &late))
 	s.clock.Advance(time.Hour)
 	require.Equal(t, 410, s.do("POST", "/v1/refund", `{"receipt":"`+late.Receipt+`"}`, bearer).status)
-	for verb, body := range map[string]string{"usage": two, "forget": two, "charge": `{"event":"mail","features":["user:a"],"n":-1}`} {
+	for verb, body := range map[string]string{"usage": two, "forget": two, "erase": `{"features":["user:ada"]}`, "charge": `{"event":"mail","features":["user:a"],"n":-1}`} {
 		s.faults.Set(limitertest.Fault{Err: io.ErrUnexpectedEOF})
 		got := s.do("POST", "/v1/"+verb, body, bearer)
 		require.Equal(t, 503, got.status, "%s: %s", verb, got.body)
@@ -325,6 +333,9 @@ func TestWhoIsAnswered(t *testing.T) {
 		{"POST", "/v1/take", two, "X: y", 401, "take  401"},
 		{"POST", "/v1/take", "not read", bearer + "0", 401, "take  401"},
 		{"POST", "/v1/forget", "not read", bearer, 403, "forget  403"},
+		{"POST", "/v1/erase", "not read", bearer, 403, "erase  403"},
+		{"GET", "/v1/status", "", bearer, 403, "status  403"},
+		{"GET", "/v1/status", "", "X: y", 401, "status  401"},
 		{"POST", "/v1/take", strings.Replace(two, "mail", "signup", 1), bearer, 403, "take shop 403"},
 		{"POST", "/v1/take", `{"event":"mail","features":["user:a"],"receipt":true}`, bearer, 400, "take shop 400"},
 		{"GET", "/v1/take", "", bearer, 405, "take shop 405"},
@@ -344,6 +355,38 @@ func TestWhoIsAnswered(t *testing.T) {
 	}
 	require.Equal(t, 404, s.do("GET", "/", "").status)
 	require.Equal(t, 404, s.do("POST", "/v1/take/x", "").status)
+}
+
+// Support finds a user on the status page, and erases the user of all events: from the
+// store and from the page.
+func TestStatusAndErase(t *testing.T) {
+	s := newSite(t, true, config.Caller{Name: "support", TokenFile: "set", May: []config.Verb{config.Take, config.Usage, config.Erase, config.Status}})
+	bearer := "Authorization: Bearer " + token
+	const ip, both = `"ip:192.0.2.7"`, `"ip:192.0.2.7","ip+user:192.0.2.7,ada"`
+	for event, features := range map[string]string{"mail": `"user:ada"`, "login": both, "signup": ip} {
+		for n, want := range map[string]string{"1": `"allowed":true`, "10": `"allowed":false`} {
+			require.Contains(t, s.do("POST", "/v1/take", fmt.Sprintf(`{"event":%q,"features":[%s],"n":%s}`, event, features, n), bearer).body, want)
+		}
+	}
+	asked := []string{"Accept: application/json", "Accept: text/plain"}
+	for _, accept := range asked {
+		got := s.do("GET", "/v1/status", "", bearer, accept)
+		require.Equal(t, 200, got.status, got.body)
+		require.Equal(t, "no-store", got.header.Get("Cache-Control"))
+		for _, want := range []string{"ada", "192.0.2.7", "over-limit", "2/m"} {
+			require.Contains(t, got.body, want)
+		}
+	}
+	require.Equal(t, 405, s.do("POST", "/v1/status", "{}", bearer).status)
+	require.Equal(t, 204, s.do("POST", "/v1/erase", `{"features":[`+both+`]}`, bearer).status)
+	for _, accept := range asked {
+		got := s.do("GET", "/v1/status", "", bearer, accept)
+		require.NotContains(t, got.body, "192.0.2.7")
+		require.Contains(t, got.body, "ada")
+	}
+	for of, count := range map[string]string{`"login","features":[` + both: "0", `"signup","features":[` + ip: "0", `"mail","features":["user:ada"`: "1"} {
+		require.Contains(t, s.do("POST", "/v1/usage", `{"event":`+of+`]}`, bearer).body, `"count":`+count)
+	}
 }
 
 // A body that is cut off is no answer and no hit.

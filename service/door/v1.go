@@ -45,6 +45,8 @@ func (s *server) ask(r *http.Request, verb config.Verb, q *question) (any, error
 		return usageOf(usage), err
 	case config.Forget:
 		return nil, s.Limiter.Forget(ctx, q.Event, q.features...)
+	case config.Erase:
+		return nil, s.Limiter.Erase(ctx, q.features...)
 	default:
 		receipt, err := base64.RawURLEncoding.DecodeString(q.receipt)
 		if err != nil {
@@ -94,6 +96,10 @@ func (s *server) call(w http.ResponseWriter, r *http.Request, verb config.Verb, 
 	}
 	var q question
 	err := s.may(grants, verb, "")
+	if err == nil && verb == config.Status {
+		s.Status.ServeHTTP(w, r)
+		return
+	}
 	if err == nil {
 		err = q.read(w, r)
 	}
@@ -134,8 +140,8 @@ func (s *server) may(grants callers.Grants, verb config.Verb, event string) erro
 
 // known returns an error unless the client may use the event, and there is one.
 func (s *server) known(grants callers.Grants, verb config.Verb, q *question) error {
-	if verb == config.Refund {
-		return nil // the event is sealed in the receipt
+	if verb == config.Refund || verb == config.Erase {
+		return nil // the event is sealed in the receipt, or all of them are meant
 	}
 	if err := s.may(grants, verb, q.Event); err != nil {
 		return err
@@ -198,7 +204,9 @@ func (q *question) check(verb config.Verb) error {
 	switch {
 	case q.Receipt != nil && !(counts && asks):
 		return bad("the field receipt is true or false, and for take and charge alone")
-	case q.Event == "" || len(q.Event) > maxFeature:
+	case verb == config.Erase && q.Event != "":
+		return bad("the features are erased of all events, want no field event")
+	case verb != config.Erase && (q.Event == "" || len(q.Event) > maxFeature):
 		return bad("the field event is empty or longer than %d bytes", maxFeature)
 	case q.N != nil && verb != config.Peek && !counts:
 		return bad("the field n is for take, peek and charge alone")
@@ -240,7 +248,7 @@ func fail(w http.ResponseWriter, err error) {
 		w.Header().Set("Retry-After", "1")
 		problem(w, http.StatusServiceUnavailable, "The store does not answer.")
 	default:
-		problem(w, http.StatusBadRequest, "The event has no rule for these features, or the request was cut off.")
+		problem(w, http.StatusBadRequest, "There is no rule for these features, or the request was cut off.")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
 	abacusmetrics "github.com/abacus-go/abacus/metrics/prometheus"
+	"github.com/abacus-go/abacus/metrics/tally"
 	"github.com/abacus-go/abacus/rules"
 	"github.com/abacus-go/abacus/service/callers"
 	"github.com/abacus-go/abacus/service/config"
@@ -48,7 +50,8 @@ type service struct {
 	tls        *certificates    // nil: none
 	registry   *prometheus.Registry
 	requests   *prometheus.CounterVec
-	receipts   bool // the limiter has a key for them
+	status     http.Handler // of limiter
+	receipts   bool         // the limiter has a key for them
 	closeStore func() error
 
 	ready    atomic.Bool // by the last check of the store
@@ -159,23 +162,34 @@ func open(cfg *config.Config, set *rules.Set) (_ *service, err error) {
 	if set == nil {
 		return s, nil
 	}
+	return s, s.openRules(c)
+}
+
+// openRules makes the limiter of the rules.
+func (s *service) openRules(c *counter.Counter) error {
 	limits, observed, err := s.limits(c, "rules")
-	if err == nil {
-		limits.Rules = set.Rules
-		limits.ReceiptKey, err = secretOf(cfg.ReceiptKeyFile)
-	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if cfg.ReceiptKeyFile == "" && cfg.Store.InProcess() {
+	if limits.ReceiptKey, err = secretOf(s.cfg.ReceiptKeyFile); err != nil {
+		return err
+	}
+	if s.cfg.ReceiptKeyFile == "" && s.cfg.Store.InProcess() {
 		limits.ReceiptKey = []byte(rand.Text()) // no other process has these counts
 	}
 	s.receipts = limits.ReceiptKey != nil
-	if s.limiter, err = limiter.New(c, limits); err != nil {
-		return nil, err
+	limits.Rules = s.set.Rules
+	metrics, numbers := limits.Observe, tally.New(c)
+	limits.Observe = func(d limiter.Decision) {
+		metrics(d)
+		numbers.Observe(d)
 	}
+	if s.limiter, err = limiter.New(c, limits); err != nil {
+		return err
+	}
+	s.status = tally.Status(s.limiter, numbers)
 	observed(s.limiter)
-	return s, door.Check(s.limiter, cfg.Doors)
+	return door.Check(s.limiter, s.cfg.Doors)
 }
 
 // limits returns what the limiters have in common, and the function that adds the metrics

@@ -121,7 +121,7 @@ func (s *service) public() (http.Handler, error) {
 		return mux, nil
 	}
 	doors, err := door.New(door.Config{
-		Limiter: s.limiter, Doors: s.cfg.Doors, Callers: s.callers, Receipts: s.receipts,
+		Limiter: s.limiter, Doors: s.cfg.Doors, Callers: s.callers, Receipts: s.receipts, Status: s.status,
 		Observe: func(verb config.Verb, caller string, status int) {
 			s.requests.WithLabelValues(string(verb), caller, strconv.Itoa(status)).Inc()
 		},

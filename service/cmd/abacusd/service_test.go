@@ -287,7 +287,7 @@ func TestCallers(t *testing.T) {
 	const tlsLines = "tls: {cert_file: cert.pem, key_file: key.pem, client_ca_file: ca.pem}\n"
 	const callers = `callers:
   - {name: envoy, san: envoy.internal, may: [take]}
-  - {name: support, token_file: token, may: [usage, pprof]}
+  - {name: support, token_file: token, may: [usage, pprof, erase, status]}
   - {name: prometheus, from: [127.0.0.1], may: [metrics]}
   - {name: here, from: [unix], may: [peek, auth]}
 `
@@ -322,6 +322,10 @@ func TestCallers(t *testing.T) {
 		{nobody, "/v1/take", two, bearer, 403, d.http},
 		{nobody, "/v1/usage", two, bearer, 200, d.http},
 		{envoy, "/v1/usage", two, "X: y", 403, d.http},
+		{nobody, "/v1/status", "", bearer, 200, d.http},
+		{envoy, "/v1/status", "", "X: y", 403, d.http},
+		{nobody, "/v1/erase", `{"features":["user:ada"]}`, bearer, 204, d.http},
+		{nobody, "/v1/erase", `{"features":["user:ada"]}`, "X: y", 403, d.http},
 		{expired, "/v1/take", two, "X: y", 0, d.http},
 		{other, "/v1/take", two, "X: y", 403, d.http}, // it sends none
 		{http.DefaultClient, "/v1/take", two, "X: y", 0, d.http},
