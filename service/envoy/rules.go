@@ -178,15 +178,14 @@ func (s *Service) apply(files []content) error {
 	if before := s.rules.Load(); before != nil {
 		former = slices.Insert(former, 0, before)
 	}
-	switch rules := set.with(former); {
-	case s.limiter.Load() != nil:
-		err = s.limiter.Load().ReplaceAll(rules...)
-	default:
-		cfg := s.cfg.Limiter
-		cfg.Rules = rules
-		var lim *limiter.Limiter
-		lim, err = limiter.New(s.cfg.Counter, cfg)
+	cfg, lim := s.cfg.Limiter, s.limiter.Load()
+	if cfg.Rules = set.with(former); lim != nil {
+		err = lim.ReplaceAll(cfg.Rules...)
+	} else if lim, err = limiter.New(s.cfg.Counter, cfg); err == nil {
 		s.limiter.Store(lim)
+		if s.cfg.Opened != nil {
+			s.cfg.Opened(lim)
+		}
 	}
 	if err == nil {
 		s.applied, s.former = sum(files), former

@@ -41,6 +41,9 @@ type Config struct {
 	// Limiter is the configuration of the limiter, without Rules.
 	Limiter limiter.Config
 
+	// Opened, if set, is called once with the limiter, by New or when rules are first good.
+	Opened func(*limiter.Limiter)
+
 	// OnFailure is the policy of all rules for a store that fails. Under FailClosed the
 	// answer is OVER_LIMIT, and not an error, which lets the request pass in a gateway
 	// without failure_mode_deny. Default: FailClosed.

@@ -31,7 +31,7 @@ func (s *service) openEnvoy(c *counter.Counter) error {
 		return err
 	}
 	s.envoy, err = envoy.New(envoy.Config{
-		Counter: c, Rules: s.cfg.Envoy.Rules, Settings: s.cfg.Envoy.Settings, Limiter: limits,
+		Counter: c, Rules: s.cfg.Envoy.Rules, Settings: s.cfg.Envoy.Settings, Limiter: limits, Opened: observed,
 		OnFailure: s.cfg.Envoy.OnFailure, Every: s.cfg.Reload, Reflection: s.cfg.Envoy.Reflection,
 		MayOverride: func(ctx context.Context) bool {
 			grants, _ := ctx.Value(grantsKey{}).(callers.Grants)
@@ -40,9 +40,6 @@ func (s *service) openEnvoy(c *counter.Counter) error {
 	})
 	if err != nil {
 		return err
-	}
-	if l := s.envoy.Limiter(); l != nil {
-		observed(l)
 	}
 	s.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "abacusd_envoy_rules_refused_total", Help: "Reads of envoy.rules that found rules with a fault.",

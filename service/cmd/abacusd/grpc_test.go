@@ -181,3 +181,28 @@ func TestEnvironment(t *testing.T) {
 		})
 	}
 }
+
+// A service that has begun without rules has the metrics of a limiter once there are some.
+func TestForceStart(t *testing.T) {
+	dir := files(t, map[string]string{"rules.yaml": "bad", ".abacusd.yaml": "reload: 20ms\ndrain: 10ms\nlisten: {grpc: '127.0.0.1:0', http: '127.0.0.1:0', admin: '127.0.0.1:0'}\n" +
+		"callers: [{name: here, from: [127.0.0.1], may: [rls, metrics]}]"})
+	t.Setenv("RUNTIME_ROOT", filepath.Dir(dir))
+	t.Setenv("RUNTIME_APPDIRECTORY", filepath.Base(dir))
+	t.Setenv("FORCE_START_WITHOUT_INITIAL_CONFIG", "true")
+	t.Setenv("BACKEND_TYPE", "memcache")
+	t.Setenv("MEMCACHE_HOST_PORT", servertest.Memcached(t))
+	for name, port := range map[string]string{"HOST": "PORT", "GRPC_HOST": "GRPC_PORT", "DEBUG_HOST": "DEBUG_PORT"} {
+		t.Setenv(name, "127.0.0.1")
+		t.Setenv(port, "0")
+	}
+	d := serve(t, filepath.Join(dir, ".abacusd.yaml"))
+	conn := gateway(t, d.grpc, insecure.NewCredentials())
+	_, code := asks(conn, "ada", 0)
+	require.Equal(t, codes.Unavailable, code)
+	replaceFile(t, filepath.Join(dir, "rules.yaml"), envoyRules)
+	d.eventually("rules", func() bool { _, code := asks(conn, "ada", 0); return code == codes.OK })
+	metrics := ask(http.DefaultClient, "GET", "http://"+d.admin+"/metrics", "").body
+	require.Regexp(t, `(?m)^abacus_decisions_total\{.*limiter="envoy".*\} 1$`, metrics)
+	require.Contains(t, metrics, `abacus_rules_last_reload_successful{limiter="envoy"} `)
+	require.Zero(t, d.stop())
+}
