@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/abacus-go/abacus/cmd/internal/text"
@@ -27,6 +28,9 @@ type Page struct {
 	Path  string
 	Link  string // the text of its link on all pages
 	Files fs.FS
+
+	// Before has the names of more files pages/NAME.js, for the script of the page.
+	Before []string
 }
 
 // Site is a handler of pages for this machine alone. Streams of events end with the
@@ -49,7 +53,9 @@ func New(ctx context.Context, pages ...Page) *Site {
 		layout := template.Must(template.New("").Funcs(text.Funcs).ParseFS(common, "pages/layout.html"))
 		s.templates[page.Name] = template.Must(layout.ParseFS(page.Files, "pages/"+page.Name+".html"))
 		css += mustRead(page.Files, page.Name+".css")
-		js += mustRead(page.Files, page.Name+".js")
+		for _, name := range append(slices.Clip(page.Before), page.Name) {
+			js += mustRead(page.Files, name+".js")
+		}
 	}
 	for path, asset := range map[string][2]string{
 		"/abacus.css": {"text/css; charset=utf-8", css},

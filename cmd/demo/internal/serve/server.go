@@ -12,8 +12,6 @@ import (
 	random "math/rand/v2"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,7 +19,6 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/rods"
 	"github.com/abacus-go/abacus/cmd/internal/watch"
 	"github.com/abacus-go/abacus/cmd/internal/web"
-	"github.com/abacus-go/abacus/counter"
 )
 
 //go:embed pages
@@ -29,7 +26,7 @@ var files embed.FS
 
 // Pages are the pages of the site.
 var Pages = []web.Page{
-	{Name: "race", Path: "/", Link: "The race and the rods", Files: files},
+	{Name: "race", Path: "/", Link: "The race and the rods", Files: files, Before: []string{"transport"}},
 	{Name: "site", Path: "/site", Link: "Be denied yourself", Files: files},
 	watch.Page,
 }
@@ -52,19 +49,9 @@ func New(ctx context.Context) (*Server, error) {
 	return s, nil
 }
 
-const (
-	// frameEvery is the time between two frames of a race that runs.
-	frameEvery = 50 * time.Millisecond
-
-	// maxRaces bounds the races that are kept. An open page has a race, which stands
-	// still while the page has no stream.
-	maxRaces = 32
-
-	maxSpeed = 10_000
-
-	// patternParts is the number of bars that draw a pattern.
-	patternParts = 24
-)
+// maxRaces bounds the races that are kept. An open page has a race, which stands
+// still while the page has no stream.
+const maxRaces = 32
 
 // races are the races of the pages.
 type races struct {
@@ -72,24 +59,14 @@ type races struct {
 	all []*race // the one that got a stream last is last
 }
 
-// race is a World on a page.
+// race is a Race on a page.
 type race struct {
 	name string
 	out  *web.Stream // nil: the page has none
 
 	mu      sync.Mutex
-	world   *world.World
-	limit   counter.Limit
-	speed   float64 // of the world's time
-	playing bool
+	race    *world.Race
 	changed chan struct{} // has room for one
-}
-
-// raceFrame is a frame, and the state of the buttons.
-type raceFrame struct {
-	*world.Frame
-	Speed   float64 `json:"speed"`
-	Playing bool    `json:"playing"`
 }
 
 // raceLimit is a choice on the page. At Speed a window passes in some seconds.
@@ -115,18 +92,12 @@ func (s *Server) addRace() {
 func (s *Server) streamRace(w http.ResponseWriter, r *http.Request) {
 	race := s.races.find(r.FormValue("name"))
 	if race == nil {
-		i := slices.IndexFunc(world.Limits, func(l counter.Limit) bool { return l.String() == r.FormValue("limit") })
-		if i < 0 {
-			http.Error(w, fmt.Sprintf("limit: got %q, want one of %s", r.FormValue("limit"), world.Limits), http.StatusBadRequest)
-			return
-		}
-		one, err := world.New(world.Limits[i], random.Uint64())
+		one, err := world.NewRace(r.FormValue("limit"), random.Uint64())
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
+			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		one.Burst()
-		race = newRace(one, world.Limits[i])
+		race = newRace(one)
 	}
 	out, is := s.Begin(w, r)
 	if !is {
@@ -140,8 +111,8 @@ func (s *Server) streamRace(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func newRace(w *world.World, limit counter.Limit) *race {
-	return &race{name: rand.Text(), world: w, limit: limit, speed: 1, changed: make(chan struct{}, 1)}
+func newRace(r *world.Race) *race {
+	return &race{name: rand.Text(), race: r, changed: make(chan struct{}, 1)}
 }
 
 func (all *races) find(name string) *race {
@@ -178,16 +149,14 @@ func (all *races) release(r *race, out *web.Stream) {
 
 // run sends frames until the stream ends.
 func (r *race) run(out *web.Stream) {
-	tick := time.NewTicker(frameEvery)
+	tick := time.NewTicker(world.FrameEvery)
 	defer tick.Stop()
 	ctx := context.WithoutCancel(out.Context()) // the world outlives the stream, and a step is made whole
 	last := time.Now()
 	for changed := true; out.Context().Err() == nil; {
 		now := time.Now()
-		// A standstill of this process is none of the race's time.
-		passed := min(now.Sub(last), 2*frameEvery)
+		frame, err := r.frame(ctx, now.Sub(last), changed)
 		last = now
-		frame, err := r.frame(ctx, passed, changed)
 		if err != nil {
 			_ = out.Send("failed", err.Error())
 			return
@@ -209,25 +178,10 @@ func (r *race) run(out *web.Stream) {
 	}
 }
 
-// frame moves the world on if the race runs, and returns a raceFrame as JSON, or nil
-// if nothing has changed. The world shares its memory with the frame, so the text is
-// made under the lock.
 func (r *race) frame(ctx context.Context, passed time.Duration, changed bool) (json.RawMessage, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.playing && !changed {
-		return nil, nil
-	}
-	if r.playing {
-		if err := r.world.Advance(ctx, r.world.Now().Add(time.Duration(float64(passed)*r.speed))); err != nil {
-			return nil, err
-		}
-	}
-	f, err := r.world.Frame(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(&raceFrame{f, r.speed, r.playing})
+	return r.race.Frame(ctx, passed, changed)
 }
 
 // steerRace presses a button: the form has "do", and "value" where do needs one.
@@ -258,53 +212,5 @@ func (s *Server) steerRace(w http.ResponseWriter, r *http.Request) {
 func (r *race) do(ctx context.Context, do, value string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch do {
-	case "play":
-		r.playing = true
-	case "pause":
-		r.playing = false
-	case "step":
-		r.playing = false
-		return r.world.Step(ctx)
-	case "speed":
-		speed, err := strconv.ParseFloat(value, 64)
-		if err != nil || !(speed >= 1 && speed <= maxSpeed) {
-			return fmt.Errorf("speed: got %q, want a number from 1 to %d", value, maxSpeed)
-		}
-		r.speed = speed
-		r.world.Pace(time.Duration(speed * float64(frameEvery)))
-	case "hit":
-		return r.world.Hit(ctx)
-	case "burst":
-		r.world.Burst()
-	case "traffic":
-		traffic := world.Traffic(value)
-		if !slices.Contains([]world.Traffic{world.Quiet, world.Drip, world.Crowd}, traffic) {
-			return fmt.Errorf("traffic: got %q, want quiet, drip or crowd", value)
-		}
-		r.world.Go(traffic)
-	case "pattern":
-		return r.pattern(value)
-	default:
-		return fmt.Errorf("do: got %q, want play, pause, step, speed, hit, burst, traffic or pattern", do)
-	}
-	return nil
-}
-
-// pattern plays the heights of the bars, separated by spaces: each from 0 to twice
-// the limit.
-func (r *race) pattern(value string) error {
-	var counts []int64
-	for _, word := range strings.Fields(value) {
-		n, err := strconv.ParseInt(word, 10, 64)
-		if err != nil || n < 0 || n > 2*r.limit.Max {
-			return fmt.Errorf("pattern: got %.40q, want %d numbers from 0 to %d, separated by spaces", word, patternParts, 2*r.limit.Max)
-		}
-		counts = append(counts, n)
-	}
-	if len(counts) != patternParts {
-		return fmt.Errorf("pattern: got %d numbers, want %d", len(counts), patternParts)
-	}
-	r.world.Pattern(counts)
-	return nil
+	return r.race.Do(ctx, do, value)
 }

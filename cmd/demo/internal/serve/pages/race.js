@@ -3,16 +3,11 @@ if (byID('race')) (() => {
   const limit = byID('limit'), speed = byID('speed'), play = byID('play'), pattern = byID('pattern')
   const calm = matchMedia('(prefers-reduced-motion: reduce)').matches
   const colours = ['r0', 'r1', 'r2', 'r3', 'r4'], dashes = [[], [], [6, 3], [2, 3], [1, 4]]
-  let name, frame, samples = [], playing = !calm, spoken = 0, opening = false, burstAt, fresh
+  let frame, samples = [], playing = !calm, spoken = 0, opening = false, burstAt, fresh
 
   const unit = () => limit.selectedOptions[0].text.split(' ').at(-1)
-  let begun, hasBegun
-  const wait = () => { if (!begun) hasBegun = new Promise(resolve => { begun = resolve }) }
-  let acts = Promise.resolve() // in turn: requests overtake each other
-  const act = (todo, value = '') => acts = acts.then(async () => {
-    await hasBegun // a click that comes early is not lost, nor one that comes while the program is away
-    return send('/race/' + name, { do: todo, value })
-  })
+  let race
+  const act = (todo, value) => race.act(todo, value)
   const pace = () => +(10 ** speed.value).toPrecision(2)
 
   const showPace = () => {
@@ -193,11 +188,8 @@ if (byID('race')) (() => {
   new ResizeObserver(soon).observe(byID('lanes'))
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', soon)
 
-  let end = () => {}
   const begin = () => {
-    end()
-    name = ''
-    wait()
+    race?.end()
     opening = true
     burstAt = undefined
     for (const e of document.querySelectorAll('.unit')) e.textContent = unit()
@@ -205,13 +197,8 @@ if (byID('race')) (() => {
     for (const e of document.querySelectorAll('.coarse')) e.textContent = unit() == 'minute' ? 'minute' : 'hour'
     byID('finer').textContent = unit() == 'minute' ? 'its seconds are added up.' : 'its minutes are added up, and of its oldest minute the seconds.'
     byID('newest').textContent = unit() == 'minute' ? 'seconds' : 'minutes and seconds'
-    end = listen(() => '/race?' + new URLSearchParams({ limit: limit.value, name }), {
-      race: given => {
-        const isNew = name != given
-        name = given
-        begun?.()
-        begun = undefined
-        if (!isNew) return // the race has stood still while this page had no stream
+    race = newRace(limit.value, {
+      begin: () => {
         samples = []
         byID('said').replaceChildren()
         fresh = true
@@ -240,8 +227,7 @@ if (byID('race')) (() => {
         }
         soon()
       },
-      failed: text => { lost(text); end() },
-    }, wait)
+    })
   }
 
   play.addEventListener('click', () => { opening = false; playing = !playing; act(playing ? 'play' : 'pause') })
