@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs the programs that the tests start, where they are missing: memcached
 # and redis-server, with redis-cli. A sentinel is redis-server by another name.
-# And curl, a client that is not Go's, chromium, which looks at pages, and nginx,
-# caddy and haproxy, the proxies of docs/http.md.
+# And curl and node with npm, clients that are not Go's, chromium, which looks at
+# pages, and nginx, caddy and haproxy, the proxies of docs/http.md.
 #
 # It installs on Debian and its kin only, and only as root or in CI. Elsewhere
 # it says what to install and fails, so that no test runs without its server.
@@ -18,6 +18,8 @@ have memcached    || { packages="$packages memcached"    services="$services mem
 have redis-server || { packages="$packages redis-server" services="$services redis-server"; }
 have redis-cli    || { packages="$packages redis-tools"; }
 have curl         || { packages="$packages curl"; }
+have node         || { packages="$packages nodejs"; }
+have npm          || { packages="$packages npm"; }
 have nginx        || { packages="$packages nginx-light"  services="$services nginx"; }
 have caddy        || { packages="$packages caddy"        services="$services caddy"; }
 have haproxy      || { packages="$packages haproxy"      services="$services haproxy"; }
@@ -28,9 +30,9 @@ refuse() {
 	cat >&2 <<-END
 	The tests start real programs and miss:$packages ($1).
 	Install them, then run make again:
-	    Debian, Ubuntu   apt-get install memcached redis-server curl chromium nginx-light caddy haproxy    ("make test" as root does it, and starts no service)
-	    Fedora           dnf install memcached redis curl chromium nginx caddy haproxy
-	    macOS            brew install memcached redis curl chromium nginx caddy haproxy
+	    Debian, Ubuntu   apt-get install memcached redis-server curl nodejs npm chromium nginx-light caddy haproxy    ("make test" as root does it, and starts no service)
+	    Fedora           dnf install memcached redis curl nodejs npm chromium nginx caddy haproxy
+	    macOS            brew install memcached redis curl node chromium nginx caddy haproxy
 	END
 	exit 1
 }
