@@ -3,7 +3,7 @@ GO ?= go
 FUZZTIME ?= 30s
 FOR ?= 10m
 
-.PHONY: help servers test check soak faults oracle floods bench bench-peers bench-envoy fuzz vuln demo clean
+.PHONY: help servers test check soak faults oracle floods bench bench-peers bench-envoy fuzz vuln demo site clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,8 +13,8 @@ servers: ## install the programs that the tests start where they are missing, se
 
 # Nested modules are no part of ./..., and a pattern that matches less than it did
 # says nothing: so many packages there are in all modules with tests.
-MODULES = . bench cmd/demo/browser examples/frameworks metrics/prometheus rules/schematest service service/bench
-PACKAGES = 86
+MODULES = . bench cmd/demo/browser cmd/demo/site examples/frameworks metrics/prometheus rules/schematest service service/bench
+PACKAGES = 88
 
 # Many tests wait, for servers and for clocks: four packages of the root module and
 # one of another module at a time keep two processors busy, and four tests of a package.
@@ -26,6 +26,8 @@ TEST = $(GO) test -parallel $(AT_ONCE) -ldflags=-w
 # alone at the end.
 FIRST = ./backend/redis ./internal/testkit/faults
 
+# The site is made in any case, for its links: a result from the cache of go test knows
+# nothing of pages outside of the module.
 # FLAGS are more flags of go test. The result of a package that has no long form is
 # answered from the cache when check comes after test.
 FLAGS =
@@ -33,7 +35,7 @@ FLAGS =
 test: servers ## the tests of all modules: each promise, in minutes. ABACUS_TESTS=long for all
 	@found=0; for module in $(MODULES); do found=$$(( found + $$(cd $$module && $(GO) list ./... | wc -l) )); done; \
 	if [ $$found -ne $(PACKAGES) ]; then echo "$$found packages, want $(PACKAGES): see the Makefile"; exit 1; fi
-	(set -e; for module in $(filter-out .,$(MODULES)); do (cd $$module && $(TEST) -p 1 -timeout 15m $(FLAGS) ./...); done) & nested=$$!; \
+	(set -e; $(MAKE) site; for module in $(filter-out .,$(MODULES)); do (cd $$module && $(TEST) -p 1 -timeout 15m $(FLAGS) ./...); done) & nested=$$!; \
 	$(TEST) -p $(AT_ONCE) -timeout 15m $(FLAGS) $(FIRST) ./...; root=$$?; wait $$nested && exit $$root
 
 check: servers bin/staticcheck bin/unparam ## gofmt, vet, staticcheck, unparam, the tests in their long form, and with -race
@@ -78,8 +80,12 @@ vuln: bin/govulncheck ## known holes in what is imported (asks vuln.go.dev)
 demo: ## the main job, on the embedded store
 	$(GO) run ./cmd/demo
 
+site: ## the web site as files for any file server, in build/site, with all its links checked
+	rm -rf build/site
+	cd cmd/demo/site && $(GO) run ./make
+
 clean: ## remove what was built here
-	rm -rf bin
+	rm -rf bin build
 
 bin/%: tools/go.mod tools/go.sum
 	cd tools && $(GO) build -o ../$@ $$($(GO) list tool | grep '/$*$$')

@@ -37,6 +37,9 @@ var shots = flag.String("shots", "", "`directory` for pictures of every page in 
 // chromium is the context of the browser, which runs as long as the tests.
 var chromium context.Context
 
+// temporary is a folder that is there as long as the tests run.
+var temporary string
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	code, err := browse(m)
@@ -69,6 +72,10 @@ func browse(m *testing.M) (code int, err error) {
 		return 0, fmt.Errorf("%s: %w", program, err)
 	}
 	chromium = ctx
+	if temporary, err = os.MkdirTemp("", "abacus-browser-"); err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(temporary)
 	return m.Run(), nil
 }
 

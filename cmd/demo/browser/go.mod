@@ -6,8 +6,11 @@ go 1.25.0
 
 replace github.com/abacus-go/abacus => ../../..
 
+replace github.com/abacus-go/abacus/cmd/demo/site => ../site
+
 require (
 	github.com/abacus-go/abacus v0.0.0-00010101000000-000000000000
+	github.com/abacus-go/abacus/cmd/demo/site v0.0.0-00010101000000-000000000000
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
 	github.com/stretchr/testify v1.12.1
@@ -20,6 +23,7 @@ require (
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	github.com/redis/go-redis/v9 v9.22.0 // indirect
+	github.com/yuin/goldmark v1.8.7 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/net v0.53.0 // indirect

@@ -60,7 +60,7 @@ func New(ctx context.Context, pages ...Page) *Site {
 	for path, asset := range map[string][2]string{
 		"/abacus.css": {"text/css; charset=utf-8", css},
 		"/abacus.js":  {"text/javascript; charset=utf-8", js},
-		"/icon.svg":   {"image/svg+xml", mustRead(common, "icon.svg")},
+		"/icon.svg":   {"image/svg+xml", Icon},
 	} {
 		s.Handle("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", asset[0])
@@ -151,6 +151,11 @@ var (
 	//
 	//go:embed base.css
 	BaseCSS string
+
+	// Icon is an SVG.
+	//
+	//go:embed pages/icon.svg
+	Icon string
 
 	// UPlotJS is the library for charts, below its licence: the package uplot of the
 	// npm registry, version 1.6.32. UPlotCSS is the style of the charts.
