@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/abacus-go/abacus/classic/internal/server"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/internal/dur"
@@ -65,10 +66,10 @@ type call struct {
 	patience moment  // of a queue: how long the caller would wait
 	hurry    *moment // if shorter, the wait until the deadline of the caller's context
 
-	stamped              time.Time // filled in: when now was read, for a caller who waits
-	allowed              bool      // filled in
-	facts                [4]int64  // filled in: the arguments of verdict, by rule
-	trips, reads, writes int64
+	stamped time.Time   // filled in: when now was read, for a caller who waits
+	allowed bool        // filled in
+	facts   [4]int64    // filled in: the arguments of verdict, by rule
+	cost    server.Cost // so far
 }
 
 // rule is an algorithm: the same step in Go and for Redis, and the meaning of
@@ -181,9 +182,9 @@ func (e *engine[S]) run(ctx context.Context, name string, c *call) error {
 }
 
 func (e *engine[S]) spend(c *call) {
-	e.trips.Add(c.trips)
-	e.reads.Add(c.reads)
-	e.writes.Add(c.writes)
+	e.trips.Add(c.cost.Trips)
+	e.reads.Add(c.cost.Reads)
+	e.writes.Add(c.cost.Writes)
 }
 
 // now is the clock in microseconds.
@@ -213,7 +214,7 @@ func (e *engine[S]) Bytes(ctx context.Context, key counter.Key) (int64, error) {
 		return 0, err
 	}
 	if e.table == nil {
-		n, err := e.store.server.usage(ctx, e.Keys(key))
+		n, err := e.store.usage(ctx, e.Keys(key))
 		if err != nil {
 			return 0, &storeError{e.kind, key, err}
 		}

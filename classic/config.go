@@ -1,13 +1,13 @@
 package classic
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/abacus-go/abacus/classic/internal/server"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/tiers"
@@ -61,12 +61,12 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// Store keeps the states of limiters: [Memory], [Redis] or [Memcached]. Many
+// Store keeps the states of limiters: [Memory], or one of package servers. Many
 // limiters and many goroutines may use a Store at once.
 type Store struct {
 	cfg    Config
-	server server  // nil in memory
-	remote *remote // the server, if a Redis
+	server server.Server // nil in memory
+	remote *remote       // the server, if it has scripts
 
 	mu     sync.Mutex
 	tables map[string]sweeper // by kind and window length
@@ -90,26 +90,6 @@ func (s *Store) String() string {
 		return s.server.String()
 	}
 	return "memory"
-}
-
-// server is a store that other processes share, as buckets use it.
-type server interface {
-	String() string
-
-	// counts is the counts under names, 0 where there is nothing.
-	counts(ctx context.Context, names []string, c *call) ([]int64, error)
-
-	// add adds n to each of the counters.
-	add(ctx context.Context, n int64, to []counted, c *call) error
-
-	// usage is the memory of the values under names, in bytes.
-	usage(ctx context.Context, names []string) (int64, error)
-}
-
-// counted is a counter on a server, and how long it matters, in microseconds.
-type counted struct {
-	name string
-	life int64
 }
 
 func (cfg Config) complete() (Config, error) {

@@ -33,7 +33,8 @@
 // memory, and in a second file the same step in Lua for Redis. Limiters with equal
 // steps share them. Both calculate in whole numbers, of microseconds and of hits,
 // and so agree decision by decision. TextbookTiers need no such step, and can be on
-// [Memcached] as well.
+// memcached as well. Package servers makes stores on servers: a program that
+// does without them has no client of a server in it.
 //
 // A state is 100 to 140 bytes on Redis and 150 to 170 in memory, a name of 30
 // bytes included; [Measured] tells both, and the cost of all calls.

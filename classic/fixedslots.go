@@ -62,7 +62,7 @@ const slots = 3
 // count counts c in the window of s, unless the window is older than oldest: then
 // in a new window.
 func (s *slot) count(c *call, max, window, oldest int64, known bool) {
-	c.reads++
+	c.cost.Reads++
 	now := slot{window: window}
 	if known && s.window >= oldest {
 		now = *s
@@ -70,7 +70,7 @@ func (s *slot) count(c *call, max, window, oldest int64, known bool) {
 	if c.allowed = now.hits <= max-c.n; c.allowed {
 		now.hits += c.n
 		*s = now
-		c.writes++
+		c.cost.Writes++
 	}
 	c.facts[0], c.facts[1] = now.window, now.hits
 }

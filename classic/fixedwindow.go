@@ -61,10 +61,10 @@ type fixedWindow struct {
 var _ rule[int64] = (*fixedWindow)(nil)
 
 func (r *fixedWindow) step(count *int64, _ bool, c *call) {
-	c.reads++
+	c.cost.Reads++
 	if c.allowed = *count <= r.e.limit.Max-c.n; c.allowed {
 		*count += c.n
-		c.writes++
+		c.cost.Writes++
 	}
 	c.facts[0] = *count
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/classic"
+	"github.com/abacus-go/abacus/classic/servers"
 	"github.com/abacus-go/abacus/counter"
 )
 
@@ -135,7 +136,7 @@ func onRedis(t testing.TB, addr string, cfg classic.Config) *classic.Store {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = patience
 	}
-	s, err := classic.Redis(client(t, addr), cfg)
+	s, err := servers.Redis(client(t, addr), cfg)
 	require.NoError(t, err)
 	return s
 }

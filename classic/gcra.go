@@ -69,7 +69,7 @@ type gcra struct {
 var _ rule[moment] = (*gcra)(nil)
 
 func (r *gcra) step(s *moment, known bool, c *call) {
-	c.reads++
+	c.cost.Reads++
 	at := moment{c.now, 0}
 	if known {
 		at = r.later(c.now, s.us, s.part)
@@ -77,7 +77,7 @@ func (r *gcra) step(s *moment, known bool, c *call) {
 	next := r.add(at, r.time(c.n))
 	if c.allowed = !next.after(r.add(moment{c.now, 0}, r.tolerance)); c.allowed {
 		at, *s = next, next
-		c.writes++
+		c.cost.Writes++
 	}
 	c.facts[0], c.facts[1] = at.us, at.part
 }

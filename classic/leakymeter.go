@@ -68,7 +68,7 @@ var _ rule[tokens] = (*leakyMeter)(nil)
 const drained = 1 << 45
 
 func (r *leakyMeter) step(s *tokens, known bool, c *call) {
-	c.reads++
+	c.cost.Reads++
 	t := tokens{0, 0, c.now}
 	if known {
 		t.at = max(c.now, s.at)
@@ -86,7 +86,7 @@ func (r *leakyMeter) step(s *tokens, known bool, c *call) {
 	if c.allowed = t.used() <= r.e.most-c.n; c.allowed {
 		t.whole += c.n
 		*s = t
-		c.writes++
+		c.cost.Writes++
 	}
 	c.facts[0], c.facts[1], c.facts[2] = t.whole, t.part, t.at
 }

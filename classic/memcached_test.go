@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/classic"
+	"github.com/abacus-go/abacus/classic/servers"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
@@ -24,7 +25,7 @@ func memcached(t testing.TB, addr string, cfg classic.Config) *classic.Store {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = patience
 	}
-	s, err := classic.Memcached(client, cfg)
+	s, err := servers.Memcached(client, cfg)
 	require.NoError(t, err)
 	return s
 }

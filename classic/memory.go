@@ -105,7 +105,7 @@ func (sh *shard[S]) take(t *table[S], name string, c *call, ttl int64, step func
 		x = &entry[S]{name: name}
 	}
 	step(&x.state, known, c)
-	if c.writes == 0 {
+	if c.cost.Writes == 0 {
 		return false
 	}
 	if !known {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/classic"
+	"github.com/abacus-go/abacus/classic/servers"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
@@ -66,7 +67,7 @@ func TestRedisFails(t *testing.T) {
 	each(t, fails("redis: 127.0.0.1:"))
 	c := goredis.NewClient(&goredis.Options{Addr: server.Addr, Password: "secret", ContextTimeoutEnabled: true, DialerRetries: 1})
 	defer c.Close()
-	s, err := classic.Redis(c, classic.Config{})
+	s, err := servers.Redis(c, classic.Config{})
 	require.NoError(t, err)
 	v, err := kinds[0].new(t, 1, time.Minute, 0, s).Take(ctx, signup, 1)
 	failing(t, kinds[0], v, err)
@@ -85,7 +86,7 @@ func TestNoHitIsSentTwice(t *testing.T) {
 		far := goredis.NewClient(&goredis.Options{Addr: proxy.Addr, ContextTimeoutEnabled: true, MaxRetries: 5, MinRetryBackoff: time.Millisecond, MaxRetryBackoff: time.Millisecond})
 		defer far.Close()
 		c := clockAt(start)
-		s, err := classic.Redis(far, classic.Config{Now: c.now, Grace: grace, Timeout: patience})
+		s, err := servers.Redis(far, classic.Config{Now: c.now, Grace: grace, Timeout: patience})
 		require.NoError(t, err)
 		l := k.new(t, 100, time.Hour, 100, s)
 		take(t, l, signup, 1)
@@ -308,7 +309,7 @@ func TestCluster(t *testing.T) {
 	}, patience, time.Millisecond)
 	all := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{addr}, ContextTimeoutEnabled: true})
 	defer all.Close()
-	s, err := classic.Redis(all, classic.Config{Timeout: patience})
+	s, err := servers.Redis(all, classic.Config{Timeout: patience})
 	require.NoError(t, err)
 	require.Equal(t, "redis: cluster "+addr, s.String())
 	each(t, func(t *testing.T, k kind) {

@@ -66,7 +66,7 @@ type requestDecay struct {
 var _ rule[level] = (*requestDecay)(nil)
 
 func (r *requestDecay) step(s *level, known bool, c *call) {
-	c.reads++
+	c.cost.Reads++
 	l := level{0, c.now}
 	if known {
 		l.at = max(c.now, s.at)
@@ -79,7 +79,7 @@ func (r *requestDecay) step(s *level, known bool, c *call) {
 	}
 	if known || c.allowed {
 		*s = l
-		c.writes++
+		c.cost.Writes++
 	}
 	c.facts[0], c.facts[1] = l.count, l.at
 }

@@ -88,10 +88,10 @@ func (s *scheduler) leave(ctx context.Context, key counter.Key, c *call) {
 	var cost call
 	if s.table != nil {
 		s.table.edit(name, func(stored *moment) {
-			cost.reads++
+			cost.cost.Reads++
 			if *stored == next {
 				*stored = slot
-				cost.writes++
+				cost.cost.Writes++
 			}
 		})
 	} else {
@@ -151,7 +151,7 @@ func (r *schedule) ahead(c *call) moment {
 }
 
 func (r *schedule) step(s *moment, known bool, c *call) {
-	c.reads++
+	c.cost.Reads++
 	at := moment{c.now, 0}
 	if known {
 		at = r.later(c.now, s.us, s.part)
@@ -160,7 +160,7 @@ func (r *schedule) step(s *moment, known bool, c *call) {
 	if c.allowed = !at.after(r.add(moment{c.now, 0}, r.ahead(c))); c.allowed {
 		*s = r.add(at, r.time(c.n))
 		c.facts[2], c.facts[3] = s.us, s.part
-		c.writes++
+		c.cost.Writes++
 	}
 }
 

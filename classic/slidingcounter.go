@@ -86,7 +86,7 @@ func (r *slidingCounter) elapsed(p pair, now int64) int64 {
 }
 
 func (r *slidingCounter) step(s *pair, known bool, c *call) {
-	c.reads++
+	c.cost.Reads++
 	p := pair{window: tiers.Index(c.now, time.Duration(r.per))}
 	if known {
 		p = s.at(p.window)
@@ -94,7 +94,7 @@ func (r *slidingCounter) step(s *pair, known bool, c *call) {
 	if c.allowed = r.estimate(p, r.elapsed(p, c.now)) <= r.e.limit.Max-c.n; c.allowed {
 		p.cur += c.n
 		*s = p
-		c.writes++
+		c.cost.Writes++
 	}
 	c.facts[0], c.facts[1], c.facts[2] = p.window, p.cur, p.prev
 }

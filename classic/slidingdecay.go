@@ -77,7 +77,7 @@ func (r *slidingDecay) at(l level, now int64) level {
 }
 
 func (r *slidingDecay) step(s *level, known bool, c *call) {
-	c.reads++
+	c.cost.Reads++
 	if !known {
 		s.at = c.now
 	}
@@ -85,7 +85,7 @@ func (r *slidingDecay) step(s *level, known bool, c *call) {
 	if c.allowed = l.count <= (r.e.limit.Max-c.n)*fine; c.allowed {
 		l.count += c.n * fine
 		*s = l
-		c.writes++
+		c.cost.Writes++
 	}
 	c.facts[0], c.facts[1] = s.count, s.at
 }

@@ -107,12 +107,12 @@ type slidingLog struct {
 var _ rule[hits] = (*slidingLog)(nil)
 
 func (r *slidingLog) step(h *hits, _ bool, c *call) {
-	c.reads++
+	c.cost.Reads++
 	_, before := h.before(c.now - r.per)
 	count := h.upTo(len(h.list)-1) - before
 	switch c.allowed = count <= r.e.limit.Max-c.n; {
 	case c.allowed:
-		c.writes++
+		c.cost.Writes++
 		h.drop(c.now - r.e.ttl)
 		h.add(c.now, c.n)
 		count += c.n

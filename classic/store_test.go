@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/classic"
+	"github.com/abacus-go/abacus/classic/servers"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
@@ -84,10 +85,10 @@ func TestWhatStoresRefuse(t *testing.T) {
 	} {
 		_, err := classic.Memory(cfg)
 		require.EqualError(t, err, "classic: Config."+want)
-		_, err = classic.Redis(client(t, "127.0.0.1:1"), cfg)
+		_, err = servers.Redis(client(t, "127.0.0.1:1"), cfg)
 		require.EqualError(t, err, "classic: Config."+want)
 	}
-	_, err := classic.Memcached(nil, classic.Config{})
+	_, err := servers.Memcached(nil, classic.Config{})
 	require.EqualError(t, err, "classic: the memcached client is nil, want one of gomemcache")
 	var none *goredis.Client
 	for want, client := range map[string]goredis.UniversalClient{
@@ -95,7 +96,7 @@ func TestWhatStoresRefuse(t *testing.T) {
 		"want *redis.Client":    goredis.NewRing(&goredis.RingOptions{ContextTimeoutEnabled: true}),
 		"is nil":                none,
 	} {
-		_, err := classic.Redis(client, classic.Config{})
+		_, err := servers.Redis(client, classic.Config{})
 		require.ErrorContains(t, err, "classic: ")
 		require.ErrorContains(t, err, want)
 	}

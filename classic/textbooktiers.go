@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/abacus-go/abacus/classic/internal/server"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/loan"
@@ -97,7 +98,7 @@ func (r *textbookTiers) step(s *buckets, known bool, c *call) {
 			counts = append(counts, s.counts[tiers.Bucket{Width: run.Width, Index: run.First + i}])
 		}
 	}
-	c.reads += cover.Reads()
+	c.cost.Reads += cover.Reads()
 	r.decide(cover, counts, c)
 	if !c.allowed {
 		return
@@ -112,7 +113,7 @@ func (r *textbookTiers) step(s *buckets, known bool, c *call) {
 			*made = append(*made, b.Index)
 		}
 		s.counts[b] += c.n
-		c.writes++
+		c.cost.Writes++
 	}
 }
 
@@ -132,19 +133,19 @@ func (r *textbookTiers) remote(ctx context.Context, _ *remote, base string, c *c
 			names = append(names, bucketName(base, tiers.Bucket{Width: run.Width, Index: run.First + i}))
 		}
 	}
-	server := r.e.store.server
-	counts, err := server.counts(ctx, names, c)
+	on := r.e.store.server
+	counts, err := on.Counts(ctx, names, &c.cost)
 	if err != nil {
 		return err
 	}
 	if r.decide(cover, counts, c); !c.allowed {
 		return nil
 	}
-	var to []counted
+	var to []server.Counter
 	for _, b := range r.ladder.Buckets(instant(c.now)) {
-		to = append(to, counted{bucketName(base, b), r.life(b, c.now)})
+		to = append(to, server.Counter{Name: bucketName(base, b), Life: duration(r.life(b, c.now))})
 	}
-	return server.add(ctx, c.n, to, c)
+	return on.Add(ctx, c.n, to, &c.cost)
 }
 
 // decide fills c in from the counts of a cover, oldest first.

@@ -73,7 +73,7 @@ type tokenBucket struct {
 var _ rule[tokens] = (*tokenBucket)(nil)
 
 func (r *tokenBucket) step(s *tokens, known bool, c *call) {
-	c.reads++
+	c.cost.Reads++
 	t := tokens{r.e.most, 0, c.now}
 	if known {
 		t.at = max(c.now, s.at)
@@ -91,7 +91,7 @@ func (r *tokenBucket) step(s *tokens, known bool, c *call) {
 	if c.allowed = t.whole >= c.n; c.allowed {
 		t.whole -= c.n
 		*s = t
-		c.writes++
+		c.cost.Writes++
 	}
 	c.facts[0], c.facts[1], c.facts[2] = t.whole, t.part, t.at
 }

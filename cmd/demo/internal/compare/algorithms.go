@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/classic"
+	"github.com/abacus-go/abacus/classic/servers"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
@@ -207,9 +208,9 @@ func textbook[L classic.Measured](name, worst string, limiter func(counter.Limit
 		cfg.Grace = max(cfg.Grace, classic.DefaultGrace)
 		switch a.on {
 		case stores.OnRedis:
-			measured, err = build(classic.Redis(c.cfg.Store.Redis.Client, cfg))
+			measured, err = build(servers.Redis(c.cfg.Store.Redis.Client, cfg))
 		case stores.OnMemcached:
-			measured, err = build(classic.Memcached(c.cfg.Store.Memcached.Client, cfg))
+			measured, err = build(servers.Memcached(c.cfg.Store.Memcached.Client, cfg))
 		}
 		a.take = func(ctx context.Context, key counter.Key) (v counter.Verdict, delay time.Duration, err error) {
 			if queue, is := measured.(reserver); is {
