@@ -26,8 +26,9 @@ func requireClean(t *testing.T, stored string) {
 	require.NotEmpty(t, stored)
 	require.LessOrEqual(t, len(stored), maxStoredKey)
 	for i := range len(stored) {
-		b := stored[i]
-		require.True(t, b > ' ' && b < 0x7f && b != '{' && b != '}', "byte %q in %q", b, stored)
+		if b := stored[i]; b <= ' ' || b >= 0x7f || b == '{' || b == '}' {
+			require.Failf(t, "a key that is not clean", "byte %q in %q", b, stored)
+		}
 	}
 }
 
@@ -62,8 +63,9 @@ func TestKeysNeverMeet(t *testing.T) {
 					k := Key{event, feature}
 					stored := string(m.append(nil, k))
 					requireClean(t, stored)
-					other, met := seen[stored]
-					require.False(t, met, "%q and %q meet in %q", k, other, stored)
+					if other, met := seen[stored]; met {
+						require.Failf(t, "keys meet", "%q and %q in %q", k, other, stored)
+					}
 					seen[stored] = k
 				}
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -25,8 +26,8 @@ import (
 // local counter decides for each of them, by all of her hits. Numbers, a Check and
 // the log tell of the flood.
 func TestKnownUsersKeepTheirPlaces(t *testing.T) {
-	const users, flood = 1_000, 20_000
-	for name, room := range map[string]int{"a full local counter": 200_000, "no room for additions": 0} {
+	users, flood := long.Rounds(250, 1_000), long.Rounds(5_000, 20_000)
+	for name, room := range map[string]int{"a full local counter": 7 * flood, "no room for additions": 0} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				full := room > 0

@@ -37,7 +37,7 @@ import (
 // cases that then ask in another way run again on [backend.FromDo] of its Do. Run
 // the cases with the race detector: it finds a store that uses a request after the return of the call.
 //
-// The environment variable ABACUS_TESTS=long asks for five times as many random scripts
+// The environment variable ABACUS_TESTS=long asks for eight times as many random scripts
 // and races. A store with a timeout of its own should get a generous timeout, some seconds:
 // the suite must pass on a slow machine. A case that fails at random prints a seed,
 // to be given in the environment variable BACKENDTEST_SEED.
@@ -104,7 +104,7 @@ func forms(store backend.Store) []form {
 }
 
 // thrift divides the scripts and races of the cases, by one in the long form.
-func thrift() int { return long.Rounds(5, 1) }
+func thrift() int { return long.Rounds(8, 1) }
 
 // hold runs the case on a store, with its scripts and races divided by thrift. The
 // error says what is wrong, and by which rule.

@@ -147,12 +147,12 @@ func TestTheSuiteBites(t *testing.T) {
 			}
 			bite := func(t *testing.T) {
 				var err error
-				for tries := 10; err == nil && tries > 0; tries-- { // a race may not come to pass, least of all on a busy machine
+				for few := 12; err == nil && few > 0; few-- { // a race may not come to pass, least of all on a busy machine
 					var store backend.Store = newServer(fault)
 					if hide {
 						store = struct{ backend.Store }{store}
 					}
-					err = c.hold(store, max(1, tries-5)) // few rounds first, then all
+					err = c.hold(store, max(1, few-4)) // few rounds first, then all
 				}
 				require.Error(t, err, "the case %q does not see it", c.name)
 				require.Contains(t, err.Error(), "rule: "+c.rule)

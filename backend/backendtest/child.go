@@ -186,7 +186,7 @@ func (j job) do(store backend.Store, o order, r *report) {
 	if o.Race == "" {
 		cfg.Ladder, cfg.Settle = parse.Ladder("100ms:3s, 1s:3s"), time.Second
 		c := value(counter.New(store, cfg))
-		for began := time.Now(); time.Since(began) < o.For; time.Sleep(2 * time.Millisecond) {
+		for began := time.Now(); time.Since(began) < o.For; time.Sleep(5 * time.Millisecond) {
 			v, err := c.Take(context.Background(), counter.Key{Event: "window", Feature: "x"}, 1, limits)
 			r.count(v, err, ahead)
 		}

@@ -156,7 +156,9 @@ func erasesFeatures(s *subject) {
 	c := s.counter("e", counter.Config{Patience: enough, Now: func() time.Time { return now }})
 	event := strings.ToUpper(s.prefix) // is found in the stored form of every key of the event
 	limits, other := counter.MustLimits("3/m, 5/h, 9/d"), counter.Ask{Key: counter.Key{Event: "signin", Feature: "user:another"}, N: 1, Limits: counter.MustLimits("1000/m")}
-	for _, feature := range []string{"email:ada@example.org", "\x00\xff {%}\u00fc\n:", strings.Repeat("long", 99)} {
+	features := []string{"email:ada@example.org", "\x00\xff {%}\u00fc\n:", strings.Repeat("long", 99)}
+	for _, i := range s.rand.Perm(len(features))[:max(1, len(features)/s.thrift)] {
+		feature := features[i]
 		key := counter.Key{Event: event, Feature: feature}
 		var verdicts []counter.Verdict
 		for range 9 {

@@ -13,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/promise"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 )
 
 // Processes holds a store that is shared over a network to its promises among
@@ -91,8 +92,7 @@ func all(children []*child, o order) (sum report) {
 
 // raceOfProcesses has 40 racers in all processes for 7 places.
 func raceOfProcesses(children []*child, store backend.Store, prefix string) {
-	const rounds = 42
-	for round := range rounds {
+	for round := range long.Rounds(12, 42) {
 		o := order{Race: fmt.Sprint("race", round), Limits: []string{"7/d", "7/m, 9/h, 8/d", "8/h, 7 per day in UTC"}[round%3], Shift: time.Until(noon), Timeout: 10 * time.Second}
 		r := all(children, o)
 		if r.Failed > 0 {

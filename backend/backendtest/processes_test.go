@@ -2,7 +2,7 @@ package backendtest
 
 import (
 	"context"
-	"encoding/gob"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -42,11 +42,11 @@ func (f far) Do(ctx context.Context, op *backend.Request) error {
 		return err
 	}
 	w := wire{Key: op.Key, Ladder: op.Ladder.String(), Now: op.Now, N: op.N, Add: op.Add, Read: op.Read}
-	if err := gob.NewEncoder(conn).Encode(w); err != nil {
+	if err := json.NewEncoder(conn).Encode(w); err != nil {
 		return err
 	}
 	var answer wire
-	if err := gob.NewDecoder(conn).Decode(&answer); err != nil {
+	if err := json.NewDecoder(conn).Decode(&answer); err != nil {
 		return err
 	}
 	copy(op.Add, answer.Add)
@@ -63,14 +63,14 @@ func (f far) Do(ctx context.Context, op *backend.Request) error {
 func listen(t testing.TB, store backend.Store) string {
 	return servertest.Serve(t, func(conn net.Conn) {
 		var w wire
-		if gob.NewDecoder(conn).Decode(&w) != nil {
+		if json.NewDecoder(conn).Decode(&w) != nil {
 			return
 		}
 		op := &backend.Request{Key: w.Key, Ladder: parse.Ladder(w.Ladder), Now: w.Now, N: w.N, Add: w.Add, Read: w.Read}
 		if err := store.Do(context.Background(), op); err != nil {
 			w.Error = err.Error()
 		}
-		_ = gob.NewEncoder(conn).Encode(w)
+		_ = json.NewEncoder(conn).Encode(w)
 	})
 }
 

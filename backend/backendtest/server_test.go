@@ -340,7 +340,7 @@ func (s *server) add(op *backend.Request, slot *backend.Slot) error {
 	s.items[name] = it
 	slot.Count = it.count
 	if s.has("a large key loses its oldest") {
-		if names := s.keys[op.Key]; len(names) > 8000 {
+		if names := s.keys[op.Key]; len(names) > 8000/thrift() {
 			delete(s.items, names[0])
 			s.keys[op.Key] = names[1:]
 		}

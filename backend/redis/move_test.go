@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -116,6 +117,7 @@ func TestSlotsThatMove(t *testing.T) {
 	const keys, callers = 24, 6
 	url, cluster := clusterURL(t)
 	var hits [keys]atomic.Int64
+	limits := counter.MustLimits("100000000/d")
 	base := time.Date(2026, 3, 2, 10, 0, 5, 0, time.UTC)
 	began := time.Now()
 	at := func() time.Time { return base.Add(time.Since(began) * 300) }
@@ -129,7 +131,7 @@ func TestSlotsThatMove(t *testing.T) {
 	for i := range callers {
 		running.Go(func() {
 			for j := i; loaded.Err() == nil; j++ {
-				v, err := counters[i].Take(ctx, name(j%keys), 1, counter.MustLimits("100000000/d"))
+				v, err := counters[i].Take(ctx, name(j%keys), 1, limits)
 				if err == nil && v.Allowed {
 					hits[j%keys].Add(1)
 				}
@@ -143,8 +145,8 @@ func TestSlotsThatMove(t *testing.T) {
 		nodes[addr] = raw(t, addr)
 		ids[addr] = nodes[addr].ClusterMyID(ctx).Val()
 	}
-	short := 0
-	for move := range 3 {
+	short, moves := 0, long.Rounds(1, 3)
+	for move := range moves {
 		for k := range keys {
 			tag := ""
 			for _, addr := range cluster.Addrs {
@@ -180,7 +182,7 @@ func TestSlotsThatMove(t *testing.T) {
 	for k := range keys {
 		sum += hits[k].Load()
 	}
-	t.Logf("%d keys, %d moves each, %d hits: %d counts too small", keys, 3, sum, short)
+	t.Logf("%d keys, %d moves each, %d hits: %d counts too small", keys, moves, sum, short)
 }
 
 // moveSlot moves a slot as redis-cli does with --cluster-replace, in batches of ten.
