@@ -65,7 +65,7 @@ func (c *compareCmd) Run(e *cli.Env) (err error) {
 	defer store.Close()
 	bar := e.Progress()
 	run, err := compare.New(compare.Config{
-		Limits: counter.Limits(c.Limits), Store: store, Skew: time.Duration(c.Skew), Timeout: time.Duration(c.Timeout), Progress: bar.Update,
+		Limits: counter.Limits(c.Limits), Store: store, Skew: time.Duration(c.Skew), Timeout: time.Duration(c.Timeout), Growth: c.HTML != "" || c.JSON, Progress: bar.Update,
 	})
 	if err != nil {
 		return cli.Usage(err)

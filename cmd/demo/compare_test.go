@@ -72,5 +72,5 @@ func TestCompareJSON(t *testing.T) {
 	require.EqualValues(t, 2, r.Events)
 	require.EqualValues(t, 1, r.Algorithms[0].Admitted)
 	require.Equal(t, "<b> of \x1b[2J", r.Curve.Key)
-	require.EqualValues(t, 2, r.Heat.Hits[0][29])
+	require.Equal(t, "sliding log", r.Growth.Lines[0].Name)
 }

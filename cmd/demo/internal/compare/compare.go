@@ -26,6 +26,8 @@ type Config struct {
 	Skew    time.Duration // how far stamps may run back, for abacus; zero: not at all
 	Timeout time.Duration // of a call to a server, above zero
 
+	Growth bool // weigh keys that grow too, for Report.Growth
+
 	// Progress is called now and then with the name of the running algorithm and
 	// the number of events decided by all algorithms so far. Default: no call.
 	Progress func(name string, events int64)
@@ -36,6 +38,7 @@ type Config struct {
 type Comparison struct {
 	cfg    Config
 	rounds []round
+	sizes  []int64 // of the keys that grow
 	prefix string
 	now    time.Time // of the event under decision
 	grace  time.Duration
@@ -59,6 +62,11 @@ const maxGrace = dur.Day
 // caller's mistake.
 func New(cfg Config) (*Comparison, error) {
 	c := &Comparison{cfg: cfg, prefix: stores.Namespace("c")}
+	if c.sizes = grownTo; !cfg.Growth {
+		c.sizes = nil
+	} else if cfg.Store.Name.Kind != stores.InMemory {
+		c.sizes = grownTo[:10]
+	}
 	if cfg.Store.Name.IsPlain() {
 		return nil, fmt.Errorf("store %s: want the layout sums, whose memory is compared", cfg.Store.Name)
 	}
@@ -92,7 +100,12 @@ func New(cfg Config) (*Comparison, error) {
 // Steps is the number of decisions of all algorithms together.
 func (c *Comparison) Steps(log *Log) (n int64) {
 	for _, r := range c.rounds {
-		n += int64(len(r.candidates)) * log.Events
+		for _, candidate := range r.candidates {
+			n += log.Events
+			for _, size := range c.sizes {
+				n += size * int64(len(c.parts(candidate)))
+			}
+		}
 	}
 	return n
 }
@@ -141,8 +154,10 @@ func (c *Comparison) round(ctx context.Context, log *Log, r round) (*Report, err
 		return nil, err
 	}
 	report.Curve = t.curve(key, len(report.Algorithms))
-	report.Heat = t.heat(key)
-	return report, nil
+	if c.sizes != nil {
+		report.Growth, err = c.growth(ctx, r)
+	}
+	return report, err
 }
 
 // Broken returns an error if the exact log was not exact, or if abacus admitted

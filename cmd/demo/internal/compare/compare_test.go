@@ -3,6 +3,7 @@ package compare
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -131,7 +132,7 @@ func TestEdge(t *testing.T) {
 		require.Zero(t, a.TripsPerEvent, a.Name)
 	}
 
-	// Both pictures show all hits of the only key.
+	// The curve shows all hits of the only key.
 	require.Equal(t, "signup of ada", r.Curve.Key)
 	require.EqualValues(t, 10, r.Curve.Max)
 	require.Len(t, r.Curve.Counts, len(r.Algorithms))
@@ -143,9 +144,6 @@ func TestEdge(t *testing.T) {
 		}
 		require.Equal(t, a.WorstWindow, float64(most)/10, a.Name)
 	}
-	require.Equal(t, "signup of ada", r.Heat.Key)
-	require.Equal(t, []time.Time{genBegin}, r.Heat.Hours)
-	require.Equal(t, []int64{10, 10}, r.Heat.Hits[0][:2])
 
 	_, err := json.Marshal(r)
 	require.NoError(t, err)
@@ -160,22 +158,40 @@ func TestCurveHasThePeak(t *testing.T) {
 	require.Contains(t, r.Curve.Counts[1], int64(2))
 }
 
-// After an hour with a single hit come, twenty hours later, twenty-three hours
-// with two hits each. The rows are the twenty-three.
-func TestHeatIsOfTheBusiestHours(t *testing.T) {
-	hits := []time.Duration{20 * time.Hour}
-	for h := range 23 {
-		at := time.Duration(h+40)*time.Hour + 59*time.Minute
-		hits = append(hits, at, at)
-	}
-	r := alone(t, "5/h", hits...)
+// A log holds each hit. The buckets of abacus are bounded: soon in a burst and on a
+// coarse ladder, and by the seconds of a day in any case.
+func TestGrowth(t *testing.T) {
+	cfg := Config{Limits: counter.MustLimits("5/d"), Store: inMemory(t), Growth: true}
+	log := logOf(t, 0, time.Second)
+	r := compareOn(t, cfg, log)[0]
 	require.True(t, r.WholeSeconds)
-	require.Len(t, r.Heat.Hours, 23)
-	require.Equal(t, genBegin.Add(40*time.Hour), r.Heat.Hours[0])
-	require.Equal(t, genBegin.Add(62*time.Hour), r.Heat.Hours[22])
-	for _, row := range r.Heat.Hits {
-		require.EqualValues(t, 2, row[59])
+	g := r.Growth
+	require.EqualValues(t, 100_000, g.Hits[len(g.Hits)-1])
+	var names []string
+	for _, line := range g.Lines {
+		names = append(names, fmt.Sprint(line.Name, line.Burst))
+		require.Len(t, line.Bytes, len(g.Hits))
+		require.IsNonDecreasing(t, line.Bytes)
+		require.Positive(t, line.Bytes[0])
 	}
+	require.Equal(t, []string{"sliding logfalse", onDefault + "false", onDefault + "true", "abacus 1m:1d, 1h:1dfalse", "abacus 10m:1d, 1h:1dfalse"}, names)
+	exact, bursts, minutes := g.Lines[0], g.Lines[2], g.Lines[3]
+	for i, n := range g.Hits {
+		require.Greater(t, exact.Bytes[i], 16*n)
+	}
+	last := len(g.Hits) - 1
+	require.Less(t, exact.Bytes[0], bursts.Bytes[0])
+	require.Less(t, g.Lines[1].Bytes[last], exact.Bytes[last])
+	for _, line := range []GrowthLine{bursts, minutes} {
+		require.Equal(t, line.Bytes[last-1], line.Bytes[last], line.Name)
+		require.Less(t, 20*line.Bytes[last], exact.Bytes[last], line.Name)
+	}
+
+	c, err := New(cfg)
+	require.NoError(t, err)
+	require.EqualValues(t, 16*2+5*188_880, c.Steps(log))
+	cfg.Growth = false
+	require.Nil(t, compareOn(t, cfg, log)[0].Growth)
 }
 
 func TestOneEvent(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
-	"github.com/abacus-go/abacus/tiers"
 )
 
 // points is the number of evenly spaced instants of a Curve. The instants of the
@@ -63,38 +62,4 @@ func (t *trial) peak(log *oracle.Log, key, algorithm int) (at time.Time, most in
 		}
 	}
 	return at, most
-}
-
-// hoursShown is the largest number of rows of a Heat.
-const hoursShown = 24
-
-// heat counts the hits of a key, admitted or denied, in the key's busiest hours.
-func (t *trial) heat(key int) Heat {
-	h := Heat{Key: t.log.name(key)}
-	var hours []int64
-	for _, event := range t.log.of(key) {
-		hours = append(hours, tiers.Index(t.log.at(event).UnixNano(), time.Hour))
-	}
-	slices.Sort(hours)
-	begin, first, most := 0, 0, 0
-	for end, hour := range hours {
-		for hours[begin] <= hour-hoursShown {
-			begin++
-		}
-		if end-begin+1 > most {
-			first, most = begin, end-begin+1
-		}
-	}
-	from, rows := hours[first], hours[first+most-1]-hours[first]+1
-	h.Hits = make([][60]int64, rows)
-	for i := range rows {
-		h.Hours = append(h.Hours, time.Unix((from+i)*3600, 0).UTC())
-	}
-	for _, event := range t.log.of(key) {
-		at := t.log.at(event)
-		if i := tiers.Index(at.UnixNano(), time.Hour) - from; i >= 0 && i < rows {
-			h.Hits[i][at.Minute()]++
-		}
-	}
-	return h
 }

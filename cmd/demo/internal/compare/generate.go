@@ -45,20 +45,13 @@ func Generate(seed uint64, limits counter.Limits) (*Log, error) {
 		g.bursts(limit)
 		g.attackers(limit)
 	}
-	slices.SortStableFunc(g.hits, func(a, b generated) int { return a.at.Compare(b.at) })
 	model := fmt.Sprintf("generated traffic, seed %d: %s from %s; %d users, Zipf %.1f, Poisson by the hour of the day, busiest at %d:00; "+
 		"for each limit clients that hit Max times on each side of a window's edge, 2 that ask for 5 x the limit, 2 that send Max at once again and again, and 2 that do so half a second too early",
 		seed, dur.Format(span), genBegin.Format("2006-01-02 15:04 MST"), genUsers, genZipf, genPeak)
 	if slices.ContainsFunc(limits, func(l counter.Limit) bool { return l.Max > genAtOnce }) {
 		model += fmt.Sprintf("; of a large Max no more than %d at an edge and %d at once", genLargest, genAtOnce)
 	}
-	b := newLog(model)
-	for _, h := range g.hits {
-		if err := b.add(h.at, counter.Key{Event: "signup", Feature: h.who}); err != nil {
-			return nil, err
-		}
-	}
-	return b.finish()
+	return g.log(model)
 }
 
 type generated struct {
@@ -78,6 +71,18 @@ func (g *generator) hit(after time.Duration, who string) {
 	if after >= 0 && after < g.span {
 		g.hits = append(g.hits, generated{genBegin.Add(after.Truncate(time.Microsecond)), who})
 	}
+}
+
+// log is a log of all hits, in the order of time.
+func (g *generator) log(name string) (*Log, error) {
+	slices.SortStableFunc(g.hits, func(a, b generated) int { return a.at.Compare(b.at) })
+	b := newLog(name)
+	for _, h := range g.hits {
+		if err := b.add(h.at, counter.Key{Event: "signup", Feature: h.who}); err != nil {
+			return nil, err
+		}
+	}
+	return b.finish()
 }
 
 // upTo is a random duration below d.

@@ -32,8 +32,8 @@ type Report struct {
 	// or keys evenly spaced by first hit, the same for all algorithms.
 	Sample int `json:"bytes_sample"`
 
-	Curve Curve `json:"curve"`
-	Heat  Heat  `json:"heat"`
+	Curve  Curve   `json:"curve"`
+	Growth *Growth `json:"growth,omitempty"` // nil: not asked for, or not told by the server
 
 	skew time.Duration
 }
@@ -83,9 +83,18 @@ type Curve struct {
 	Counts [][]int64   `json:"counts"` // Counts[i][j]: of Report.Algorithms[i], at Times[j]
 }
 
-// Heat is the hits of a key by hour (rows) and minute (columns).
-type Heat struct {
-	Key   string      `json:"key"`
-	Hours []time.Time `json:"hours"`
-	Hits  [][60]int64 `json:"hits"` // Hits[i][m]: in minute m of Hours[i]
+// Growth is the memory of a key by the number of its hits in a window of the limit's
+// length. All hits are admitted, and are at random instants.
+type Growth struct {
+	Hits  []int64      `json:"hits"`  // ascending
+	Lines []GrowthLine `json:"lines"` // the exact log first, unless the store cannot have one
+}
+
+// GrowthLine is the memory of the keys of a single algorithm.
+type GrowthLine struct {
+	Name    string  `json:"name"`
+	Source  string  `json:"source"`
+	Default bool    `json:"default,omitempty"`
+	Burst   bool    `json:"burst,omitempty"` // all hits are in a fiftieth of the window
+	Bytes   []int64 `json:"bytes"`           // Bytes[i]: of a key with Growth.Hits[i] hits, right after the last
 }

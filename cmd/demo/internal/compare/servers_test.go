@@ -33,7 +33,6 @@ func TestOnRedis(t *testing.T) {
 	for i, r := range there {
 		require.Equal(t, store.Name.String(), r.Store)
 		require.Equal(t, here[i].Curve, r.Curve)
-		require.Equal(t, here[i].Heat, r.Heat)
 		require.Equal(t, here[i].LeftOut, r.LeftOut)
 		for j, a := range r.Algorithms {
 			want := here[i].Algorithms[j]
@@ -45,6 +44,26 @@ func TestOnRedis(t *testing.T) {
 		}
 	}
 	require.EqualValues(t, 1, held(t, store))
+
+	g := grownOn(t, store)
+	require.Equal(t, exactLog, g.Lines[0].Name)
+	require.Greater(t, g.Lines[0].Bytes[1], g.Lines[1].Bytes[1], "of a hundred hits the log is the larger")
+	require.EqualValues(t, 1, held(t, store))
+}
+
+// grownOn weighs keys of few hits.
+func grownOn(t *testing.T, store *stores.Opened) *Growth {
+	c, err := New(Config{Limits: counter.MustLimits("5/d"), Store: store, Timeout: 10 * time.Second, Growth: true})
+	require.NoError(t, err)
+	require.EqualValues(t, 10_000, c.sizes[len(c.sizes)-1])
+	c.sizes = []int64{10, 100}
+	reports, err := c.Run(t.Context(), logOf(t, 0))
+	require.NoError(t, err)
+	for _, line := range reports[0].Growth.Lines {
+		require.Less(t, line.Bytes[0], line.Bytes[1], line.Name)
+		require.Positive(t, line.Bytes[0], line.Name)
+	}
+	return reports[0].Growth
 }
 
 // On memcached there are abacus and the textbook tiers, and the exact log in memory; the
@@ -62,6 +81,9 @@ func TestOnMemcached(t *testing.T) {
 		}
 		require.Equal(t, "the sizes of the items", r.named(t, textbookTiers).BytesMeasured)
 	}
+	g := grownOn(t, store)
+	require.Equal(t, onDefault, g.Lines[0].Name, "there is no log on memcached")
+	require.Len(t, g.Lines, 4)
 	stats := store.Look(t.Context())[0].Facts
 	require.Equal(t, "0", stats["curr_items"])
 	require.NotEqual(t, "0", stats["total_items"])
@@ -133,7 +155,13 @@ func TestBusyRedis(t *testing.T) {
 func TestSilentRedis(t *testing.T) {
 	store := onRedis(t)
 	require.NoError(t, store.Redis.Client.Do(t.Context(), "ACL", "SETUSER", "default", "-info", "-memory").Err())
-	r := compareOn(t, Config{Limits: counter.MustLimits("5/d"), Store: store}, logOf(t, 0, time.Minute))[0]
+	c, err := New(Config{Limits: counter.MustLimits("5/d"), Store: store, Timeout: 10 * time.Second, Growth: true})
+	require.NoError(t, err)
+	c.sizes = []int64{10}
+	reports, err := c.Run(t.Context(), logOf(t, 0, time.Minute))
+	require.NoError(t, err)
+	r := reports[0]
+	require.Nil(t, r.Growth)
 	for _, a := range r.Algorithms {
 		require.Positive(t, a.Admitted)
 		require.Zero(t, a.BytesPerKey)

@@ -22,6 +22,7 @@ type trial struct {
 	sample  sample
 	decided []uint32                     // by event: bit i is set if algorithm i has admitted it
 	delays  [32]map[uint32]time.Duration // by algorithm and event, where above zero
+	weighed map[int]int64                // by key of the sample: the bytes under the algorithm that ran last
 }
 
 // sample is the set of weighed keys. A key is weighed right after the last hit,
@@ -65,7 +66,8 @@ func (t *trial) run(ctx context.Context, number int, candidate candidate) (a Alg
 	}
 	defer func() { err = cmp.Or(err, algorithm.clean(ctx, t.log)) }()
 	runtime.GC()
-	weighed, untold := map[int]int64{}, false
+	untold := false
+	t.weighed = map[int]int64{}
 	var times []float64 // of chunks, nanoseconds an event
 	var spent time.Duration
 	given, next := 0, t.sample.events
@@ -90,7 +92,7 @@ func (t *trial) run(ctx context.Context, number int, candidate candidate) (a Alg
 		if from = to; len(next) > 0 && int(next[0]) == to-1 {
 			key := int(t.log.events[to-1].key)
 			hits := t.hits(nil, key, number)
-			weighed[key], err = algorithm.weigh(ctx, t.log.keys[key], hits)
+			t.weighed[key], err = algorithm.weigh(ctx, t.log.keys[key], hits)
 			if next = next[1:]; refused(err) {
 				untold, next = true, nil
 			} else if err != nil {
@@ -106,9 +108,9 @@ func (t *trial) run(ctx context.Context, number int, candidate candidate) (a Alg
 	a.ReadsPerEvent, a.WritesPerEvent, a.TripsPerEvent, a.Counted = float64(cost.Reads)/n, float64(cost.Writes)/n, float64(cost.Trips)/n, counted
 	a.BytesMeasured = algorithm.measured
 	for _, key := range t.sample.keys {
-		a.BytesPerKey += float64(weighed[key]) / float64(len(t.sample.keys))
+		a.BytesPerKey += float64(t.weighed[key]) / float64(len(t.sample.keys))
 	}
-	a.BytesWorstKey = weighed[t.sample.worst]
+	a.BytesWorstKey = t.weighed[t.sample.worst]
 	if untold {
 		a.BytesPerKey, a.BytesWorstKey, a.BytesMeasured = 0, 0, "not told by the server"
 	}

@@ -7,12 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -87,8 +85,8 @@ func TestEveryMeasureIsInTheTable(t *testing.T) {
 	}
 	all := parsed(t, written(t, r))
 	tables := named(all, "table")
-	require.Len(t, tables, 2, "the other one is the heat")
-	rows := rowsOf(tables[0])
+	require.Len(t, tables, 2, "the first one is the growth")
+	rows := rowsOf(tables[1])
 	require.Len(t, rows, len(r.Algorithms))
 	var cells []string
 	for n := range rows[3].ChildNodes() {
@@ -129,7 +127,7 @@ func TestWhatWasReplayed(t *testing.T) {
 func TestChartsHaveWords(t *testing.T) {
 	all := parsed(t, written(t, sample(t, 0)))
 	charts := slices.DeleteFunc(named(all, "div"), func(n *html.Node) bool { return attr(n, "role") != "img" })
-	require.Len(t, charts, 16+2)
+	require.Len(t, charts, 16+1)
 	for _, c := range charts {
 		require.NotEmpty(t, attr(c, "aria-label"))
 	}
@@ -138,10 +136,9 @@ func TestChartsHaveWords(t *testing.T) {
 	for _, c := range named(all, "figcaption") {
 		captions = append(captions, words(c))
 	}
-	require.Len(t, captions, 4)
+	require.Len(t, captions, 2)
 	require.Contains(t, captions[0], "4 of 16 stay at or below the limit here; the fullest window drawn holds 200 (2.00 × the limit), by fixed window at 2026-03-02 ")
-	require.Contains(t, captions[1], "No other is both smaller and less beyond the limit than sliding log, GCRA and leaky queue.")
-	require.Regexp(t, `3,357 hits in 1,160 of 1,440 minutes; the busiest minute has 11, at 2026-03-03 `, captions[3])
+	require.Contains(t, captions[1], "weighed on memory right after its last hit, with hits at random instants of one window of 100/d ")
 	for level, n := range map[string]int{"h1": 1, "h2": 1, "h3": 4} {
 		require.Len(t, named(all, level), n, level)
 	}
@@ -153,19 +150,7 @@ type chartData struct {
 	Max, Top int64
 	Times    []float64
 	Counts   [][]int64
-	Costs    []struct {
-		Label, Unit string
-		Line        *float64
-		Log         bool
-		Dots        []chartDot
-	}
-}
-
-type chartDot struct {
-	Number       int
-	Name         string
-	Ours         bool
-	Bytes, Wrong float64
+	Growth   *compare.Growth
 }
 
 // handed is the data of the charts of each section.
@@ -196,65 +181,55 @@ func TestChartsGetTheNumbers(t *testing.T) {
 		require.InDelta(t, float64(at.UnixNano())/1e9, d.Times[i], 2e-6)
 	}
 	require.Equal(t, r.Curve.Counts, d.Counts)
-	require.Len(t, d.Costs, 2)
-	worst, wrong := d.Costs[0], d.Costs[1]
-	require.Equal(t, 1.0, *worst.Line)
-	require.False(t, worst.Log)
-	require.Nil(t, wrong.Line)
-	require.True(t, wrong.Log)
-	for i, a := range r.Algorithms {
-		dot := chartDot{Number: i + 1, Name: a.Name, Ours: a.Source == "abacus", Bytes: a.BytesPerKey, Wrong: a.WorstWindow}
-		require.Equal(t, dot, worst.Dots[i])
-		dot.Wrong = 100 * float64(a.WronglyAdmitted+a.WronglyDenied) / float64(r.Events)
-		require.Equal(t, dot, wrong.Dots[i])
-	}
-
-	r.Algorithms[2].WorstWindow = 500
-	d = handed(t, parsed(t, written(t, r)))[0]
-	require.True(t, d.Costs[0].Log, "500 would squeeze the others on a linear scale")
 }
 
-// TestNotDrawn: an algorithm whose memory the server does not tell is named
-// instead.
-func TestNotDrawn(t *testing.T) {
+// TestGrowthIsShown: the weighed bytes are in the table and in the chart, and the page
+// says where abacus becomes smaller than a log, or that there is no log.
+func TestGrowthIsShown(t *testing.T) {
 	r := sample(t, 0)
-	r.Algorithms[2].BytesPerKey, r.Algorithms[5].BytesPerKey = 0, 0
-	all := parsed(t, written(t, r))
-	require.Contains(t, words(named(all, "figcaption")[1]), " Not drawn, as its memory is not known: fixed slots and sliding decay.")
-	require.Len(t, handed(t, all)[0].Costs[0].Dots, 14)
-	all = parsed(t, written(t, edges(t)["memory that is not told"]))
-	require.Len(t, named(all, "figcaption"), 2)
-	require.Contains(t, words(named(all, "main")[0]), "There is nothing to draw: the memory of no algorithm is known.")
-}
-
-// TestHeat: each minute has its count, and more hits never have a weaker colour.
-func TestHeat(t *testing.T) {
-	r := sample(t, 0)
-	r.Heat.Hits[14][30] = 1234
-	all := parsed(t, written(t, r))
-	rows := rowsOf(named(all, "table")[1])
-	require.Len(t, rows, len(r.Heat.Hits))
-	shade := map[int64]string{}
-	for i, row := range rows {
-		cells := slices.Collect(row.ChildNodes())
-		require.Len(t, cells, 61)
-		for m, count := range r.Heat.Hits[i] {
-			cell := cells[m+1]
-			shade[count] = attr(cell, "class")
-			if count == 0 {
-				require.Empty(t, words(cell)+attr(cell, "title")+attr(cell, "class"))
-				continue
+	r.Growth = &compare.Growth{Hits: []int64{10, 1000, 20_000}, Lines: []compare.GrowthLine{
+		{Name: "sliding log", Source: "classic", Bytes: []int64{400, 20_000, 400_000}},
+		{Name: "abacus 1s:1d, 1h:1d", Source: "abacus", Default: true, Bytes: []int64{500, 20_000, 300_000}},
+		{Name: "abacus 1s:1d, 1h:1d", Source: "abacus", Default: true, Burst: true, Bytes: []int64{500, 9000, 9000}},
+	}}
+	shown := func() (rows, said []string, all []*html.Node) {
+		all = parsed(t, written(t, r))
+		for _, row := range rowsOf(named(all, "table")[0]) {
+			var cells []string
+			for n := range row.ChildNodes() {
+				cells = append(cells, words(n)+map[bool]string{true: "!"}[attr(n, "class") == "best"])
 			}
-			require.Equal(t, strconv.FormatInt(count, 10), strings.ReplaceAll(words(cell), ",", ""))
+			rows = append(rows, strings.Join(cells, " "))
 		}
+		for _, n := range all {
+			if strings.HasPrefix(words(n), "A log of every hit ") || n.Data == "li" && strings.Contains(words(n), "smaller than the log") {
+				said = append(said, words(n))
+			}
+		}
+		return rows, said, all
 	}
-	require.Equal(t, "3 Mar 09:30, 1,234 hits", attr(slices.Collect(rows[14].ChildNodes())[31], "title"))
-	counts := slices.Sorted(maps.Keys(shade))
-	for i := 1; i < len(counts); i++ {
-		require.LessOrEqual(t, shade[counts[i-1]], shade[counts[i]])
+	rows, said, all := shown()
+	require.Equal(t, []string{"10 400! 500 500", "1,000 20,000 20,000 9,000!", "20,000 400,000 300,000 9,000!"}, rows)
+	require.Equal(t, []string{
+		"A log of every hit grows with each hit, and so with the limit: here from 400 bytes to 400,000. abacus has a bucket for each second, minute or hour with hits, and no more buckets than its ladder, whatever the limit.",
+		"abacus 1s:1d: smaller than the log from 20,000 hits on, and not yet at 1,000.",
+		"abacus 1s:1d, burst: smaller than the log from 1,000 hits on, and not yet at 10.",
+	}, said)
+	drawn := handed(t, all)[0].Growth
+	require.Equal(t, r.Growth.Hits, drawn.Hits)
+	for i, short := range []string{"log", "1s:1d", "1s:1d, burst"} {
+		line := r.Growth.Lines[i]
+		line.Name = short
+		require.Equal(t, line, drawn.Lines[i])
 	}
-	require.Equal(t, []string{"2 Mar 19", "20", "3 Mar 00"}, []string{
-		words(rows[0].FirstChild), words(rows[1].FirstChild), words(rows[5].FirstChild)})
+
+	r.Growth.Lines = r.Growth.Lines[1:]
+	rows, said, _ = shown()
+	require.Equal(t, "10 500! 500!", rows[0])
+	require.Len(t, said, 1)
+	require.Contains(t, said[0], " On memcached a log cannot be had: ")
+	r.Growth = nil
+	require.NotContains(t, string(written(t, r)), "A log of every hit")
 }
 
 // TestFindings: the table is summed up in sentences.
@@ -266,7 +241,7 @@ func TestFindings(t *testing.T) {
 		{Name: "bucket", WorstWindow: 1.5, WronglyAdmitted: 20, BytesPerKey: 60},
 		{Name: "none", BytesPerKey: 0, WronglyDenied: 2}, {Name: "tiers", WorstWindow: 1.1, BytesPerKey: 900, WronglyDenied: 2},
 	}
-	r.Curve.Counts = r.Curve.Counts[:5]
+	r.Curve.Counts, r.Growth = r.Curve.Counts[:5], nil
 	found := func() (all []string) {
 		for _, li := range named(parsed(t, written(t, r)), "li") {
 			if attr(li.Parent, "class") == "findings" {
@@ -278,7 +253,6 @@ func TestFindings(t *testing.T) {
 	require.Equal(t, []string{
 		"The most that an algorithm let into a true window is 1.98 times the limit, by fixed. The limit was kept by log and none.",
 		"The most wrong decisions: 21 of 1,000 events (2.10 %), by fixed. None by log.",
-		"A key takes 56 bytes with fixed, and 2,000 with log.",
 	}, found())
 	r.Algorithms, r.Curve.Counts = r.Algorithms[:1], r.Curve.Counts[:1]
 	require.Equal(t, []string{"No algorithm let more than the limit into any true window of this log.", "No decision was wrong."}, found())
@@ -394,6 +368,8 @@ func TestAttacks(t *testing.T) {
 				case v.Kind() == reflect.String && v.CanSet():
 					strung++
 					v.SetString(attack)
+				case v.Kind() == reflect.Pointer:
+					fill(v.Elem())
 				case v.Kind() == reflect.Slice:
 					for i := range v.Len() {
 						fill(v.Index(i))
@@ -415,7 +391,6 @@ func TestAttacks(t *testing.T) {
 			if strings.HasPrefix(attack, "<") {
 				shown := words(named(all, "body")[0])
 				require.GreaterOrEqual(t, strings.Count(shown, attack[:min(24, len(attack))]), 12, "it is shown as the text that it is")
-				require.Contains(t, handed(t, all)[0].Costs[0].Dots[3].Name, attack[:min(24, len(attack))], "in charts too")
 			}
 		})
 	}

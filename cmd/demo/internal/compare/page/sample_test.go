@@ -27,7 +27,7 @@ var replayed = sync.OnceValues(func() (*compare.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := compare.New(compare.Config{Limits: limits, Store: store})
+	c, err := compare.New(compare.Config{Limits: limits, Store: store, Growth: true})
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,10 @@ func sample(t testing.TB, trips float64) *compare.Report {
 	r.Log, r.Skew, r.RunsBack = "access.log.gz", "5s", "3s"
 	r.BadLines, r.FirstBad = 12, `line 881: "GET /": no time`
 	r.LeftOut = []compare.LeftOut{{Name: "abacus 1m:1h", Why: "its tiers are kept too briefly for 1d"}}
-	r.Algorithms, r.Heat.Hits = slices.Clone(r.Algorithms), slices.Clone(r.Heat.Hits)
+	r.Algorithms = slices.Clone(r.Algorithms)
+	grown := *r.Growth
+	grown.Lines = slices.Clone(grown.Lines)
+	r.Growth = &grown
 	const points = 501
 	r.Curve.Times, r.Curve.Counts = make([]time.Time, points), make([][]int64, len(r.Algorithms))
 	for j := range r.Curve.Times {
@@ -77,10 +80,10 @@ func edges(t testing.TB) map[string]*compare.Report {
 			{Name: "gcra", Source: "classic", Admitted: 1, Relative: 1, WorstWindow: 1, BytesPerKey: 80},
 		},
 		Curve: compare.Curve{Key: "k", Max: 1, Times: []time.Time{at}, Counts: [][]int64{{1}, {1}}},
-		Heat:  compare.Heat{Key: "k", Hours: []time.Time{at}, Hits: [][60]int64{{1}}},
 	}
 
 	untold := sample(t, 0)
+	untold.Growth = nil
 	for i := range untold.Algorithms {
 		untold.Algorithms[i].BytesPerKey, untold.Algorithms[i].BytesWorstKey = 0, 0
 	}
@@ -89,16 +92,12 @@ func edges(t testing.TB) map[string]*compare.Report {
 	for i := range long.Algorithms {
 		long.Algorithms[i].Name += " with a name that does not end " + string(make([]byte, 200)) + "Donaudampfschifffahrtsgesellschaft"
 	}
-	long.Log, long.Curve.Key, long.Heat.Key = string(make([]rune, 5000)), "ip:"+string(make([]rune, 5000)), "\u202eevil"
+	long.Log, long.Curve.Key = string(make([]rune, 5000)), "ip:"+string(make([]rune, 5000))+"\u202eevil"
 
-	month := sample(t, 1)
-	month.Heat.Hours, month.Heat.Hits = nil, nil
-	for h := range 720 {
-		month.Heat.Hours = append(month.Heat.Hours, at.Add(time.Duration(h)*time.Hour))
-		month.Heat.Hits = append(month.Heat.Hits, [60]int64{int64(h)})
-	}
+	noLog := sample(t, 1)
+	noLog.Growth.Lines = noLog.Growth.Lines[1:]
 
 	return map[string]*compare.Report{
-		"one algorithm": one, "one event": event, "memory that is not told": untold, "long names": long, "a month of heat": month,
+		"one algorithm": one, "one event": event, "memory that is not told": untold, "long names": long, "no log on the store": noLog,
 	}
 }

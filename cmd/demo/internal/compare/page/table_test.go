@@ -1,7 +1,6 @@
 package page
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -54,21 +53,14 @@ func TestWhatIsBest(t *testing.T) {
 	}
 }
 
-func TestShade(t *testing.T) {
-	require.Equal(t, 1, shade(1, 1))
-	for _, most := range []int64{2, 4, 118, math.MaxInt64} {
-		require.Equal(t, []int{1, 6}, []int{shade(1, most), shade(most, most)}, most)
+func TestCrossing(t *testing.T) {
+	g := &growth{Hits: []int64{10, 100, 1000}, Lines: []compare.GrowthLine{{Bytes: []int64{10, 20, 30}}}}
+	for want, ours := range map[string][]int64{
+		"smaller than the log from 10 hits on, the fewest that were weighed":    {1, 2, 3},
+		"smaller than the log from 1,000 hits on, and not yet at 100":           {1, 20, 3},
+		"smaller than the log from 100 hits on, and not yet at 10":              {10, 2, 3},
+		"not smaller than the log up to 1,000 hits, the most that were weighed": {1, 2, 30},
+	} {
+		require.Equal(t, want, g.Crossing(ours))
 	}
-	require.Equal(t, 3, shade(11, 118))
-}
-
-func TestBest(t *testing.T) {
-	s := scatter{Dots: []dot{
-		{Name: "small", Bytes: 1, Wrong: 9}, {Name: "exact", Bytes: 9, Wrong: 0}, {Name: "between", Bytes: 4, Wrong: 4}, {Name: "twin", Bytes: 4, Wrong: 4},
-		{Name: "beaten", Bytes: 5, Wrong: 5}, {Name: "as small", Bytes: 1, Wrong: 10}, {Name: "as exact", Bytes: 10, Wrong: 0},
-	}}
-	require.Equal(t, []string{"small", "exact", "between", "twin"}, s.Best())
-	line := 4.0
-	s.Line = &line
-	require.Equal(t, []string{"small", "between", "twin"}, s.Best(), "an error below the line is no better than on it")
 }
