@@ -3,8 +3,6 @@ package backendtest
 import (
 	"context"
 	"fmt"
-	"os"
-	"strconv"
 	"sync"
 	"time"
 
@@ -12,18 +10,8 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/parse"
 )
 
-// roundsVariable makes the races of a suite longer than a test run has time
-// for: so many rounds each.
-const roundsVariable = "BACKENDTEST_ROUNDS"
-
-// roundsOf is the number of rounds of a race: usual, unless the environment says
-// otherwise.
-func roundsOf(usual int) int {
-	if n, err := strconv.Atoi(os.Getenv(roundsVariable)); err == nil && n > 0 {
-		return n
-	}
-	return max(1, usual/thrift())
-}
+// roundsOf is the number of rounds of a race: usual in the long form.
+func roundsOf(usual int) int { return max(1, usual/thrift()) }
 
 // differ has callers with different limits and a different patience race for the
 // only place of a limit that all share. Around the end of a period, where the callers'

@@ -20,7 +20,6 @@ type Stage struct {
 	OnFailure func(error)
 
 	mu       sync.Mutex
-	dirs     []string
 	cleanups []func()
 	err      error
 }
@@ -31,15 +30,13 @@ func (s *Stage) Helper() {}
 // Context returns the context of links: a link lasts as long as the stage.
 func (s *Stage) Context() context.Context { return context.Background() }
 
-// TempDir makes a directory that End removes.
+// TempDir makes a directory that End removes, after the cleanups that were added later.
 func (s *Stage) TempDir() string {
 	dir, err := os.MkdirTemp("", "abacus")
 	if err != nil {
 		s.Fatalf("%v", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.dirs = append(s.dirs, dir)
+	s.Cleanup(func() { os.RemoveAll(dir) }) // a rest stays in the system's temporary directory
 	return dir
 }
 
@@ -84,18 +81,13 @@ func (s *Stage) Err() error {
 	return s.err
 }
 
-// End runs the cleanups, the latest first, and removes the directories.
+// End runs the cleanups, the latest first.
 func (s *Stage) End() {
 	for {
 		s.mu.Lock()
 		n := len(s.cleanups)
 		if n == 0 {
-			dirs := s.dirs
-			s.dirs = nil
 			s.mu.Unlock()
-			for _, dir := range dirs {
-				os.RemoveAll(dir) // a rest stays in the system's temporary directory
-			}
 			return
 		}
 		cleanup := s.cleanups[n-1]
