@@ -49,6 +49,7 @@ type Envoy struct {
 	Rules      string            `yaml:"rules"`      // a file or a folder; default: there is no such service
 	OnFailure  limiter.OnFailure `yaml:"on_failure"` // of all rules
 	Reflection bool              `yaml:"reflection"`
+	Metrics    bool              `yaml:"reference_metrics"` // under the names of the reference service
 	Settings   envoy.Settings    // by the environment alone
 }
 

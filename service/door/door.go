@@ -3,6 +3,7 @@
 package door
 
 import (
+	"context"
 	_ "embed"
 	"fmt"
 	"io"
@@ -24,11 +25,14 @@ import (
 
 // Config configures the handler of New.
 type Config struct {
-	Limiter  *limiter.Limiter
+	Limiter  *limiter.Limiter // nil: there are no rules, doors and events
 	Doors    map[string]config.Door
 	Callers  *callers.Set
 	Receipts bool         // the Limiter has a ReceiptKey
 	Status   http.Handler // of tally.Status
+
+	// Erase removes features, and gets the texts of which they are.
+	Erase func(ctx context.Context, texts []string, features []feature.Feature) error
 
 	// Observe is called with each answer: the caller is "" if the client is none, and the
 	// verb if there is no such verb.

@@ -77,7 +77,9 @@ func newSite(t *testing.T, receipts bool, who ...config.Caller) *site {
 	set, err := callers.New(who)
 	require.NoError(t, err)
 	ip := config.Source{Header: "X-Forwarded-For", Proxies: []config.Network{loopback}}
-	handler, err := New(Config{Limiter: s.limiter, Callers: set, Receipts: receipts, Status: tally.Status(s.limiter, numbers), Doors: map[string]config.Door{
+	handler, err := New(Config{Limiter: s.limiter, Callers: set, Receipts: receipts, Status: tally.Status(s.limiter, numbers), Erase: func(ctx context.Context, _ []string, features []feature.Feature) error {
+		return s.limiter.Erase(ctx, features...)
+	}, Doors: map[string]config.Door{
 		"signup": {Event: "signup", Deny: 429, Features: map[string]config.Source{"ip": ip}},
 		"nginx":  {Event: "signup", Deny: 403, Features: map[string]config.Source{"ip": ip}},
 		"other":  {Event: "signup", Deny: 401, Features: map[string]config.Source{"ip": ip}},

@@ -46,7 +46,7 @@ func (s *server) ask(r *http.Request, verb config.Verb, q *question) (any, error
 	case config.Forget:
 		return nil, s.Limiter.Forget(ctx, q.Event, q.features...)
 	case config.Erase:
-		return nil, s.Limiter.Erase(ctx, q.features...)
+		return nil, s.Erase(ctx, q.Features, q.features)
 	default:
 		receipt, err := base64.RawURLEncoding.DecodeString(q.receipt)
 		if err != nil {
@@ -140,17 +140,17 @@ func (s *server) may(grants callers.Grants, verb config.Verb, event string) erro
 
 // known returns an error unless the client may use the event, and there is one.
 func (s *server) known(grants callers.Grants, verb config.Verb, q *question) error {
+	if (verb == config.Refund || q.Receipt == true) && !s.Receipts {
+		return mistakef(http.StatusBadRequest, "there are no receipts, want receipt_key_file in the configuration")
+	}
 	if verb == config.Refund || verb == config.Erase {
 		return nil // the event is sealed in the receipt, or all of them are meant
 	}
 	if err := s.may(grants, verb, q.Event); err != nil {
 		return err
 	}
-	if !s.Limiter.Has(q.Event) {
+	if s.Limiter == nil || !s.Limiter.Has(q.Event) {
 		return mistakef(http.StatusNotFound, "no rule has the event %q", q.Event)
-	}
-	if q.Receipt == true && !s.Receipts {
-		return mistakef(http.StatusBadRequest, "there are no receipts, want receipt_key_file in the configuration")
 	}
 	return nil
 }

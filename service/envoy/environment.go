@@ -24,6 +24,7 @@ type Environment struct {
 	Prefix            string     // for counter.Config
 	HTTP, GRPC, Admin string     // addresses, host:port or unix:// and a path; empty: not set
 	LogLevel          slog.Level // of the lines that are logged
+	Metrics           bool       // numbers under the names of the reference, for Config.Metrics
 }
 
 // honoured are the variables that say something, and fixed the values that say what holds
@@ -33,17 +34,17 @@ var (
 		FORCE_START_WITHOUT_INITIAL_CONFIG LIMIT_RESPONSE_HEADERS_ENABLED LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER
 		LIMIT_RESET_HEADER RUNTIME_ROOT RUNTIME_SUBDIRECTORY RUNTIME_APPDIRECTORY BACKEND_TYPE REDIS_SOCKET_TYPE
 		REDIS_URL REDIS_AUTH REDIS_TLS MEMCACHE_HOST_PORT CACHE_KEY_PREFIX HOST PORT GRPC_HOST GRPC_PORT GRPC_UDS
-		DEBUG_HOST DEBUG_PORT LOG_LEVEL`)
+		DEBUG_HOST DEBUG_PORT LOG_LEVEL USE_PROMETHEUS`)
 	fixed = strings.Fields(`CONFIG_TYPE=FILE REDIS_TYPE=SINGLE REDIS_TYPE=single REDIS_PERSECOND=false
 		RUNTIME_IGNOREDOTFILES=true RUNTIME_WATCH_ROOT=true RUNTIME_WATCH_ROOT=false
 		STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true
-		GRPC_SERVER_USE_TLS=false MEMCACHE_TLS=false USE_STATSD=false USE_DOG_STATSD=false USE_PROMETHEUS=false
+		GRPC_SERVER_USE_TLS=false MEMCACHE_TLS=false USE_STATSD=false USE_DOG_STATSD=false NEAR_LIMIT_RATIO=0.8
 		DISABLE_STATS=true TRACING_ENABLED=false`)
 )
 
 // refused are the beginnings of the other variables of a reference service.
 var refused = strings.Fields(`CONFIG_GRPC_XDS_ EXPIRATION_JITTER_MAX_SECONDS EXTRA_TAGS GRPC_CLIENT_TLS_
-	GRPC_MAX_CONNECTION_AGE GRPC_SERVER_TLS_ LOCAL_CACHE_SIZE_IN_BYTES LOG_FORMAT MEMCACHE_ NEAR_LIMIT_RATIO
+	GRPC_MAX_CONNECTION_AGE GRPC_SERVER_TLS_ LOCAL_CACHE_SIZE_IN_BYTES LOG_FORMAT MEMCACHE_
 	PROMETHEUS_ REDIS_ STATSD_ STATS_FLUSH_INTERVAL TRACING_ USE_DOG_STATSD_MOGRIFIERS XDS_CLIENT_`)
 
 // settled returns an error for a variable that is not honoured, unless its value holds here.
@@ -96,7 +97,7 @@ func ReadEnvironment(environ []string) (*Environment, error) {
 	if err := e.LogLevel.UnmarshalText([]byte(cmp.Or(level, "info"))); err != nil {
 		errs = append(errs, fmt.Errorf("LOG_LEVEL is %q, want debug, info, warn or error", vars["LOG_LEVEL"]))
 	}
-	e.Prefix = vars["CACHE_KEY_PREFIX"]
+	e.Prefix, e.Metrics = vars["CACHE_KEY_PREFIX"], isOn("USE_PROMETHEUS")
 	if root := vars["RUNTIME_ROOT"]; root != "" {
 		e.Rules = filepath.Join(root, vars["RUNTIME_SUBDIRECTORY"], cmp.Or(vars["RUNTIME_APPDIRECTORY"], "config"))
 	}

@@ -36,6 +36,7 @@ func TestEnvironment(t *testing.T) {
 		{"REDIS_URL=redis://u:p@r:1/3", envoy.Environment{Redis: "redis://u:p@r:1/3"}},
 		{"BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=a:1,b:2 REDIS_URL=r:1 CACHE_KEY_PREFIX=rl", envoy.Environment{Memcached: []string{"a:1", "b:2"}, Prefix: "rl"}},
 		{"PORT=80 GRPC_HOST=::1 DEBUG_PORT=1", envoy.Environment{HTTP: "0.0.0.0:80", GRPC: "[::1]:8081", Admin: "0.0.0.0:1"}},
+		{"USE_PROMETHEUS=true USE_STATSD=false NEAR_LIMIT_RATIO=0.8", envoy.Environment{Metrics: true}},
 		{"HOST=h GRPC_PORT=2 GRPC_UDS=/run/rl.sock DEBUG_HOST=d", envoy.Environment{HTTP: "h:8080", GRPC: "unix:///run/rl.sock", Admin: "d:6070"}},
 	} {
 		got, err := envoy.ReadEnvironment(strings.Fields(row.environ))

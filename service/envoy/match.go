@@ -26,6 +26,7 @@ type node struct {
 	line     int    // in its file
 	pattern  string // stands for all values that it matches, in what is counted; empty: each counts apart
 	value    string
+	metric   bool // the values of requests are labels
 	rule     *rule
 	exact    map[entry]*node
 	wild     map[string][]*node // by key, in the order of the files
@@ -38,7 +39,7 @@ func (n *node) add(file, path string, depth int, levels []level) error {
 	for i := range levels {
 		l := &levels[i]
 		rule, line, err := l.rule()
-		next := &node{line: l.line(), value: l.Value.string, rule: rule}
+		next := &node{line: l.line(), value: l.Value.string, metric: l.ValueToMetric, rule: rule}
 		below := path + "/" + escape(l.Key.string)
 		if next.value != "" {
 			below += "=" + escape(next.value)
@@ -91,13 +92,9 @@ func (n *node) put(key string, next *node) *node {
 // its key alone. No rule has another depth than its descriptor.
 func (n *node) match(entries []*common.RateLimitDescriptor_Entry, text []byte) (*rule, []byte) {
 	for _, e := range entries {
-		next := n.exact[entry{e.Key, e.Value}]
+		next := n.next(e.Key, e.Value)
 		if next == nil {
-			if i := slices.IndexFunc(n.wild[e.Key], func(w *node) bool { return glob(w.value, e.Value) }); i >= 0 {
-				next = n.wild[e.Key][i]
-			} else if next = n.fallback[e.Key]; next == nil {
-				return nil, nil
-			}
+			return nil, nil
 		}
 		value := e.Value
 		if next.pattern != "" {
@@ -106,6 +103,17 @@ func (n *node) match(entries []*common.RateLimitDescriptor_Entry, text []byte) (
 		text, n = appendText(text, value), next
 	}
 	return n.rule, text
+}
+
+// next returns the node below n for an entry, nil if there is none.
+func (n *node) next(key, value string) *node {
+	if next := n.exact[entry{key, value}]; next != nil {
+		return next
+	}
+	if i := slices.IndexFunc(n.wild[key], func(w *node) bool { return glob(w.value, value) }); i >= 0 {
+		return n.wild[key][i]
+	}
+	return n.fallback[key]
 }
 
 // appendText appends text with its length before it, so that no two lists of texts meet.

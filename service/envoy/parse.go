@@ -70,7 +70,7 @@ type level struct {
 	ShadowMode     bool `yaml:"shadow_mode"`
 	QuotaMode      bool `yaml:"quota_mode"`
 	ShareThreshold bool `yaml:"share_threshold"`
-	DetailedMetric bool `yaml:"detailed_metric"` // this and the next are read only: no value is a label
+	DetailedMetric bool `yaml:"detailed_metric"`
 	ValueToMetric  bool `yaml:"value_to_metric"`
 	Metadata       map[string]any
 }
@@ -90,6 +90,7 @@ type rule struct {
 	kind          string         // of its features
 	limits        counter.Limits // none: unlimited
 	shadow, quota bool
+	detailed      bool // the values of requests are labels, of all entries
 	name          string
 	replaces      []string
 	metadata      map[string]any
@@ -136,7 +137,7 @@ func (l *level) rule() (*rule, int, error) {
 		return nil, 0, nil
 	}
 	in := l.RateLimit
-	r := &rule{shadow: l.ShadowMode, quota: l.QuotaMode, name: in.Name.string, metadata: l.Metadata}
+	r := &rule{shadow: l.ShadowMode, quota: l.QuotaMode, detailed: l.DetailedMetric, name: in.Name.string, metadata: l.Metadata}
 	for _, other := range in.Replaces {
 		if other.Name.string == "" || other.Name.string == r.name {
 			return nil, max(l.line(), other.Name.line), fmt.Errorf("replaces has the name %q, want names of other rules", other.Name.string)

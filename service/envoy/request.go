@@ -166,7 +166,7 @@ func targetsOf(r *pb.RateLimitRequest, set *ruleset, mayOverride bool) []target 
 func (set *ruleset) override(t *target, text, buf []byte) (*rule, []byte) {
 	limits := counter.Limits{{Max: int64(t.Limit.RequestsPerUnit), Per: units[unitOf(t.RateLimitDescriptor)]}}
 	if r := t.rule; r != nil && !r.unlimited() && !r.shadow && len(r.limits) == 1 && r.limits[0].Per == limits[0].Per {
-		return &rule{kind: r.kind, limits: limits}, text
+		return &rule{kind: r.kind, limits: limits, detailed: r.detailed}, text
 	}
 	for _, e := range t.Entries {
 		buf = appendText(appendText(buf, e.Key), e.Value)

@@ -24,6 +24,8 @@ import (
 type ruleset struct {
 	calls         atomic.Int64 // under way
 	domains       map[string]*node
+	keys          map[string]bool // of all descriptors
+	text          strings.Builder // for people
 	rules         []limiter.Rule
 	shadow, quota bool // all rules are
 }
@@ -86,7 +88,7 @@ func sum(files []content) (s [sha256.Size]byte) {
 
 // compile makes a ruleset of files. The error joins all faults of all files.
 func compile(files []content, cfg *Config) (*ruleset, error) {
-	set := &ruleset{domains: map[string]*node{}, shadow: cfg.Settings.Shadow, quota: cfg.Settings.Quota && !cfg.Settings.Shadow}
+	set := &ruleset{domains: map[string]*node{}, keys: map[string]bool{}, shadow: cfg.Settings.Shadow, quota: cfg.Settings.Quota && !cfg.Settings.Shadow}
 	var errs []error
 	for _, c := range files {
 		f, err := parse(c.name, c.data)
@@ -106,7 +108,7 @@ func compile(files []content, cfg *Config) (*ruleset, error) {
 		errs = append(errs, root.add(c.name, "", 1, f.Descriptors))
 	}
 	for _, domain := range slices.Sorted(maps.Keys(set.domains)) {
-		set.addBelow(domain, set.domains[domain], cfg.OnFailure)
+		set.addBelow(domain, domain, set.domains[domain], cfg.OnFailure)
 		for _, per := range slices.Sorted(maps.Values(units)) {
 			limits := counter.Limits{{Per: per}} // each call brings its own
 			set.add(domain, &rule{kind: kindOf(wildcard, limits), limits: limits, shadow: set.shadow}, cfg.OnFailure)
@@ -115,21 +117,28 @@ func compile(files []content, cfg *Config) (*ruleset, error) {
 	return set, errors.Join(errs...)
 }
 
-// addBelow adds the rules at n and below, in an order that depends on them alone.
-func (set *ruleset) addBelow(domain string, n *node, onFailure limiter.OnFailure) {
-	if r := n.rule; r != nil && !r.unlimited() {
-		r.shadow = r.shadow || set.shadow
-		r.quota = !r.shadow && (r.quota || set.quota)
-		set.add(domain, r, onFailure)
+// addBelow adds the rules at n and below, in an order that depends on them alone. The path
+// is the name of n for people, as the reference writes it.
+func (set *ruleset) addBelow(domain, path string, n *node, onFailure limiter.OnFailure) {
+	if r := n.rule; r != nil {
+		limits := "unlimited"
+		if !r.unlimited() {
+			limits, r.shadow = r.limits.String(), r.shadow || set.shadow
+			r.quota = !r.shadow && (r.quota || set.quota)
+			set.add(domain, r, onFailure)
+		}
+		fmt.Fprintf(&set.text, "%q: %s, shadow_mode: %t, quota_mode: %t\n", path, limits, r.shadow, r.quota)
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.fallback)) {
-		set.addBelow(domain, n.fallback[key], onFailure)
+		set.keys[key] = true
+		set.addBelow(domain, path+"."+key, n.fallback[key], onFailure)
 	}
 	exact := slices.SortedFunc(maps.Keys(n.exact), func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.value, b.value))
 	})
 	for _, e := range exact {
-		set.addBelow(domain, n.exact[e], onFailure)
+		set.keys[e.key] = true
+		set.addBelow(domain, path+"."+nameOf(e.key, e.value), n.exact[e], onFailure)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
@@ -58,6 +59,10 @@ type Config struct {
 	// five seconds.
 	Every time.Duration
 
+	// Metrics, if set, gets numbers under the names of the reference service. The rules
+	// say which values of requests are labels.
+	Metrics prometheus.Registerer
+
 	// Reflection has Register register gRPC's reflection as well.
 	Reflection bool
 }
@@ -83,6 +88,7 @@ type Service struct {
 	limiter atomic.Pointer[limiter.Limiter] // nil: there are no rules yet
 	rules   atomic.Pointer[ruleset]         // nil: there are none yet
 	health  *health.Server
+	numbers *numbers // nil: none
 	stop    chan struct{}
 	once    sync.Once
 	done    sync.WaitGroup
@@ -114,6 +120,12 @@ func New(cfg Config) (*Service, error) {
 	}
 	s := &Service{cfg: cfg, health: health.NewServer(), stop: make(chan struct{})}
 	s.healthy()
+	if cfg.Metrics != nil {
+		var err error
+		if s.numbers, err = newNumbers(cfg.Metrics); err != nil {
+			return nil, fmt.Errorf("envoy: Config.Metrics: %w", err)
+		}
+	}
 	files, err := read(cfg.Rules)
 	if err == nil {
 		err = s.apply(files)
@@ -140,6 +152,14 @@ func (s *Service) Close(ctx context.Context) error {
 // Limiter is the limiter of the rules, whose events are the domains. It is nil as long as
 // there were no rules.
 func (s *Service) Limiter() *limiter.Limiter { return s.limiter.Load() }
+
+// Text returns the rules for people, each with its path in a line.
+func (s *Service) Text() string {
+	if set := s.rules.Load(); set != nil {
+		return set.text.String()
+	}
+	return ""
+}
 
 // Loads returns how often rules were loaded and applied, and how often a read found rules
 // that cannot be used.
@@ -233,6 +253,9 @@ func (s *Service) answer(ctx context.Context, message []byte) (*pb.RateLimitResp
 	}
 	if err := a.decide(ctx); err != nil {
 		return nil, errorOf(ctx, err)
+	}
+	if s.numbers != nil {
+		s.numbers.count(a, set.domains[r.Domain])
 	}
 	return a.response()
 }

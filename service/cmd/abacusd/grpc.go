@@ -30,8 +30,12 @@ func (s *service) openEnvoy(c *counter.Counter) error {
 	if err != nil {
 		return err
 	}
+	var registry prometheus.Registerer
+	if s.cfg.Envoy.Metrics {
+		registry = s.registry
+	}
 	s.envoy, err = envoy.New(envoy.Config{
-		Counter: c, Rules: s.cfg.Envoy.Rules, Settings: s.cfg.Envoy.Settings, Limiter: limits, Opened: observed,
+		Counter: c, Rules: s.cfg.Envoy.Rules, Settings: s.cfg.Envoy.Settings, Limiter: limits, Opened: observed, Metrics: registry,
 		OnFailure: s.cfg.Envoy.OnFailure, Every: s.cfg.Reload, Reflection: s.cfg.Envoy.Reflection,
 		MayOverride: func(ctx context.Context) bool {
 			grants, _ := ctx.Value(grantsKey{}).(callers.Grants)

@@ -127,12 +127,69 @@ callers:
 		got := ask(client, "POST", "https://"+d.http+"/json", body, lines...)
 		require.Equal(t, want, got.status, "%d: %s", i, got.body)
 	}
-	require.Equal(t, 404, ask(client, "POST", "https://"+d.http+"/v1/take", body).status)
+	require.Equal(t, 403, ask(client, "POST", "https://"+d.http+"/v1/take", body).status)
 	metrics := ask(client, "GET", "https://"+d.admin+"/metrics", "").body
 	require.Contains(t, metrics, `abacus_decisions_total{event="shop",kind=`)
 	require.Contains(t, metrics, "abacusd_envoy_rules_refused_total 0")
 	require.NotContains(t, metrics+d.said(), "bob")
 	require.Zero(t, d.stop())
+}
+
+// Support finds and erases a user of a gateway, also where there are no other rules, and
+// who may see the numbers sees the rules.
+func TestSupportOfGateways(t *testing.T) {
+	const token = "0123456789abcdef"
+	config := `listen: {http: "127.0.0.1:0", grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
+envoy: {rules: envoy.yaml, reference_metrics: true}
+drain: 10ms
+callers:
+  - {name: envoy, from: [127.0.0.1], may: [rls]}
+  - {name: support, token_file: token, may: [take, refund, erase, status, metrics]}
+`
+	dir := files(t, map[string]string{
+		"envoy.yaml": envoyRules + "  - {key: ip, descriptors: [{key: user, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 2}}]}\n",
+		"token":      token, "alone.yaml": config, "both.yaml": config + "rules: rules.yaml\n", "rules.yaml": pageRules,
+	})
+	const bearer = "Authorization: Bearer " + token
+	for name, rules := range map[string]bool{"alone.yaml": false, "both.yaml": true} {
+		d := serve(t, filepath.Join(dir, name))
+		conn := gateway(t, d.grpc, insecure.NewCredentials())
+		for _, want := range []pb.RateLimitResponse_Code{ok, ok, over, over} {
+			got, _ := asks(conn, "ada", 0)
+			require.Equal(t, want, got)
+		}
+		take := d.post("/v1/take", `{"event":"mail","features":["user:ada"],"n":2}`, bearer)
+		require.Equal(t, map[bool]int{true: 200, false: 404}[rules], take.status, take.body)
+		page := d.get("/v1/status?limiter=envoy", bearer, "Accept: application/json")
+		require.Contains(t, page.body, `"most_denied":[{"event":"shop","kind":"/user@1h0m0s","feature":"/user@1h0m0s:3:ada","at_least":2,`)
+		usual := d.get("/v1/status", bearer, "Accept: application/json")
+		require.Contains(t, usual.body, map[bool]string{true: `"event":"mail"`, false: `"event":"shop"`}[rules])
+		require.NotContains(t, usual.body, map[bool]string{true: `"event":"shop"`, false: `"event":"mail"`}[rules])
+		for path, want := range map[string]int{"/v1/status?limiter=none": 404, "/v1/status?limiter=rules": map[bool]int{true: 200, false: 404}[rules], "/openapi.yaml": 200} {
+			require.Equal(t, want, d.get(path, bearer).status, path)
+		}
+		require.Equal(t, 403, d.get("/v1/status").status)
+		require.Equal(t, 400, d.post("/v1/refund", `{"receipt":"AAAA"}`, bearer).status)
+
+		require.Equal(t, 400, d.post("/v1/erase", `{"features":["user:ada","none:ada"]}`, bearer).status)
+		require.Equal(t, 204, d.post("/v1/erase", `{"features":["user:eve","ip:192.0.2.7"]}`, bearer).status)
+		got, _ := asks(conn, "ada", 0)
+		require.Equal(t, over, got)
+		require.Equal(t, 204, d.post("/v1/erase", `{"features":["user:ada"]}`, bearer).status)
+		require.NotContains(t, d.get("/v1/status?limiter=envoy", bearer).body, "ada")
+		got, _ = asks(conn, "ada", 0)
+		require.Equal(t, ok, got)
+		if rules {
+			require.Contains(t, d.post("/v1/take", `{"event":"mail","features":["user:ada"],"n":2}`, bearer).body, `"allowed":true`)
+		}
+
+		admin := func(path string, lines ...string) answer {
+			return ask(http.DefaultClient, "GET", "http://"+d.admin+path, "", lines...)
+		}
+		require.Equal(t, 403, admin("/rlconfig").status)
+		require.Equal(t, "\"shop.ip.user\": 2/h, shadow_mode: false, quota_mode: false\n\"shop.user\": 2/h, shadow_mode: false, quota_mode: false\n", admin("/rlconfig", bearer).body)
+		require.Contains(t, admin("/metrics", bearer).body, `ratelimit_service_rate_limit_over_limit{domain="shop",key1="user",key2=""} 3`)
+	}
 }
 
 // The environment of a reference service wins over a file, which is not needed. A service

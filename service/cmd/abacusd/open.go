@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -50,8 +49,8 @@ type service struct {
 	tls        *certificates    // nil: none
 	registry   *prometheus.Registry
 	requests   *prometheus.CounterVec
-	status     http.Handler // of limiter
-	receipts   bool         // the limiter has a key for them
+	tallies    map[string]*tally.Tally // of the limiters, by name
+	receipts   bool                    // the limiter has a key for them
 	closeStore func() error
 
 	ready    atomic.Bool // by the last check of the store
@@ -73,6 +72,7 @@ func (o *options) apply(c *config.Config) error {
 			return err
 		}
 		c.Envoy.Rules, c.Envoy.Settings, c.Prefix = e.Rules, e.Settings, cmp.Or(e.Prefix, c.Prefix)
+		c.Envoy.Metrics = c.Envoy.Metrics || e.Metrics
 		slog.SetLogLoggerLevel(e.LogLevel)
 		store := e.Redis
 		if len(e.Memcached) > 0 {
@@ -122,7 +122,7 @@ func load(file string, o options) (*service, error) {
 // open makes the service of a configuration, without connecting.
 func open(cfg *config.Config, set *rules.Set) (_ *service, err error) {
 	logging.Disable() // of the client of Redis: the limiter says when the store is away
-	s := &service{cfg: cfg, set: set, registry: prometheus.NewRegistry()}
+	s := &service{cfg: cfg, set: set, registry: prometheus.NewRegistry(), tallies: map[string]*tally.Tally{}}
 	if s.callers, err = callers.New(cfg.Callers); err != nil {
 		return nil, err
 	}
@@ -179,15 +179,9 @@ func (s *service) openRules(c *counter.Counter) error {
 	}
 	s.receipts = limits.ReceiptKey != nil
 	limits.Rules = s.set.Rules
-	metrics, numbers := limits.Observe, tally.New(c)
-	limits.Observe = func(d limiter.Decision) {
-		metrics(d)
-		numbers.Observe(d)
-	}
 	if s.limiter, err = limiter.New(c, limits); err != nil {
 		return err
 	}
-	s.status = tally.Status(s.limiter, numbers)
 	observed(s.limiter)
 	return door.Check(s.limiter, s.cfg.Doors)
 }
@@ -200,8 +194,13 @@ func (s *service) limits(c *counter.Counter, name string) (limiter.Config, func(
 		within = 0
 	}
 	local, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Config().Skew + within})
-	decisions := abacusmetrics.NewDecisions()
-	return limiter.Config{DecideWithin: s.cfg.DecideWithin, Share: s.cfg.Share, Local: local, Observe: decisions.Observe}, func(l *limiter.Limiter) {
+	decisions, numbers := abacusmetrics.NewDecisions(), tally.New(c)
+	s.tallies[name] = numbers
+	observe := func(d limiter.Decision) {
+		decisions.Observe(d)
+		numbers.Observe(d)
+	}
+	return limiter.Config{DecideWithin: s.cfg.DecideWithin, Share: s.cfg.Share, Local: local, Observe: observe}, func(l *limiter.Limiter) {
 		of := prometheus.WrapRegistererWith(prometheus.Labels{"limiter": name}, s.registry)
 		of.MustRegister(decisions, abacusmetrics.Conditions(l))
 	}, err
@@ -236,13 +235,14 @@ func (s *service) apply(set *rules.Set) error {
 	return s.limiter.ReplaceAll(set.Rules...)
 }
 
-// limiters returns those that there are.
-func (s *service) limiters() (all []*limiter.Limiter) {
+// limiters returns those that there are, by name.
+func (s *service) limiters() map[string]*limiter.Limiter {
+	all := map[string]*limiter.Limiter{}
 	if s.limiter != nil {
-		all = append(all, s.limiter)
+		all["rules"] = s.limiter
 	}
 	if s.envoy != nil && s.envoy.Limiter() != nil {
-		all = append(all, s.envoy.Limiter())
+		all["envoy"] = s.envoy.Limiter()
 	}
 	return all
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log"
 	"log/slog"
@@ -117,11 +118,8 @@ func (s *service) public() (http.Handler, error) {
 	if s.envoy != nil {
 		mux.Handle("/json", s.overHTTP(s.envoy))
 	}
-	if s.set == nil {
-		return mux, nil
-	}
 	doors, err := door.New(door.Config{
-		Limiter: s.limiter, Doors: s.cfg.Doors, Callers: s.callers, Receipts: s.receipts, Status: s.status,
+		Limiter: s.limiter, Doors: s.cfg.Doors, Callers: s.callers, Receipts: s.receipts, Status: http.HandlerFunc(s.status), Erase: s.erase,
 		Observe: func(verb config.Verb, caller string, status int) {
 			s.requests.WithLabelValues(string(verb), caller, strconv.Itoa(status)).Inc()
 		},
@@ -209,6 +207,11 @@ func (s *service) lived(next http.Handler) http.Handler {
 func (s *service) admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
+	if s.envoy != nil {
+		mux.HandleFunc("GET /rlconfig", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, s.envoy.Text()) // an error is a client that hung up
+		})
+	}
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", http.NotFound)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
