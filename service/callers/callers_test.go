@@ -97,6 +97,10 @@ func TestWhoMay(t *testing.T) {
 	} {
 		require.Equal(t, row.want, s.Of(NewPeer(row.address, row.authorization, row.state)).May(row.verb, row.event), "%+v", row)
 	}
+	for at, want := range map[time.Duration]string{-2 * time.Hour: "", 59 * time.Minute: "dns", 61 * time.Minute: ""} { // a connection outlasts its certificate
+		s.now = func() time.Time { return now.Add(at) }
+		require.Equal(t, want, s.Of(NewPeer("11.1.2.3:4", nil, cert(time.Hour))).May(config.Charge, "any"), at)
+	}
 }
 
 // Without callers this machine may do what needs no token.

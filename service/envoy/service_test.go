@@ -264,6 +264,13 @@ func TestWrongRequests(t *testing.T) {
 	}
 	require.Equal(t, 100, len(d.ask(of(many("user", 100)...)).Statuses))
 	require.Equal(t, 50, len(d.ask(of(many("shadow", 50)...)).Statuses))
+	most := of(desc("user", "7"))
+	most.HitsAddend = 1<<32 - 1
+	require.Equal(t, pb.RateLimitResponse_OVER_LIMIT, d.ask(most).OverallCode)
+	negative := message(1, "d") + message(2, message(1, message(1, "user"), message(2, "7"))) + "\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01" // hits_addend: -1
+	answer, err := d.raw([]byte(negative))
+	require.NoError(t, err)
+	require.Equal(t, pb.RateLimitResponse_OVER_LIMIT, answer.OverallCode, "as many as 32 bits say")
 	require.False(t, d.over(desc("user", "7")), "nothing wrong has counted")
 }
 
@@ -514,6 +521,8 @@ func TestJSON(t *testing.T) {
 		return r.StatusCode, string(text)
 	}
 	const body = `{"domain": "d", "descriptors": [{"entries": [{"key": "user", "value": "7"}]}]}`
+	hits := func(n string) string { return strings.Replace(body, "{", `{"hitsAddend": `+n+`, `, 1) }
+	hitsOf := func(n string) string { return strings.Replace(body, `[{"e`, `[{"hitsAddend": `+n+`, "e`, 1) }
 	for _, want := range []int{200, 429} {
 		code, text := ask(body)
 		require.Equal(t, want, code)
@@ -522,9 +531,14 @@ func TestJSON(t *testing.T) {
 		require.Equal(t, want == 429, answer.OverallCode == pb.RateLimitResponse_OVER_LIMIT)
 		require.EqualValues(t, 1, answer.Statuses[0].CurrentLimit.RequestsPerUnit)
 	}
-	for _, wrong := range []string{"", "{", "[]", `{"domain": "d"}`, `{"domain": "d", "wrong": 1}`, `{"domain": "\ud800"}`, `{"domain":"` + strings.Repeat("x", 5<<20) + `"}`} {
+	for _, wrong := range []string{"", "{", "[]", `{"domain": "d"}`, `{"domain": "d", "wrong": 1}`, `{"domain": "\ud800"}`, `{"domain":"` + strings.Repeat("x", 5<<20) + `"}`,
+		hits("-1"), hits("1.5"), hits("4294967296"), hits(`"many"`), hitsOf("-1"), hitsOf("18446744073709551615"), strings.Repeat("[", 100_000), body[:40], body + body} {
 		code, _ := ask(wrong)
 		require.Equal(t, 400, code, "%.30s", wrong)
+	}
+	for right, want := range map[string]int{hits("0"): 429, hits("4294967295"): 429, hitsOf("0"): 200, strings.Replace(body, `"d"`, `"none"`, 1): 200} {
+		code, text := ask(right)
+		require.Equal(t, want, code, "%s: %s", right, text)
 	}
 	require.NoError(t, d.Close(t.Context()))
 	d = setup{rules: domain(perHour("user", 1)), cfg: envoy.Config{MayOverride: func(context.Context) bool { return false }}}.open(t)
