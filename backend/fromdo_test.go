@@ -12,6 +12,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/backendtest"
 	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -36,8 +37,7 @@ func TestForgetOfDoAlone(t *testing.T) {
 		Key: "ab:1key:login:ada", Ladder: tiers.Default, TTLs: []time.Duration{25 * time.Hour, 25 * time.Hour, 26 * time.Hour},
 		Now: noon, Remember: 25 * time.Hour,
 	}
-	label, err := store.Forgotten(ctx, r)
-	require.NoError(t, err)
+	label := try.To(store.Forgotten(ctx, r))(t)
 	require.Zero(t, label)
 	for _, step := range []struct{ label, want time.Duration }{
 		{300 * time.Millisecond, 300 * time.Millisecond},
@@ -50,16 +50,13 @@ func TestForgetOfDoAlone(t *testing.T) {
 	} {
 		r.Label = noon.Add(step.label).UnixNano()
 		require.NoError(t, store.Forget(ctx, r))
-		label, err := store.Forgotten(ctx, r)
-		require.NoError(t, err)
-		require.Equal(t, step.want, time.Unix(0, label).Sub(noon))
+		require.Equal(t, step.want, time.Unix(0, try.To(store.Forgotten(ctx, r))(t)).Sub(noon))
 	}
 	// The label at the end is that of the clock.
 	r.Clock = func() time.Time { return clock }
 	clock = noon.Add(5 * time.Hour)
 	require.NoError(t, store.Forget(ctx, r))
-	label, err = store.Forgotten(ctx, r)
-	require.NoError(t, err)
+	label = try.To(store.Forgotten(ctx, r))(t)
 	require.Equal(t, clock.UnixNano(), label)
 	for _, key := range keys {
 		require.True(t, key == r.Key || len(key) == len("ab:!!")+43, key)
@@ -67,8 +64,7 @@ func TestForgetOfDoAlone(t *testing.T) {
 	// The name of the label does not show a key that no Counter made, without a prefix.
 	r.Key, r.Clock, keys = "203.0.113.9", nil, nil
 	require.NoError(t, store.Forget(ctx, r))
-	label, err = store.Forgotten(ctx, r)
-	require.NoError(t, err)
+	label = try.To(store.Forgotten(ctx, r))(t)
 	require.Equal(t, r.Label, label)
 	for _, key := range keys {
 		require.True(t, key == r.Key || !strings.Contains(key, r.Key), key)
@@ -85,7 +81,7 @@ func TestForgetOfDoAlone(t *testing.T) {
 	broken := backend.FromDo(func(context.Context, *backend.Request) error { return lost })
 	r.Erase = false
 	require.ErrorIs(t, broken.Forget(ctx, r), lost)
-	_, err = broken.Forgotten(ctx, r)
+	_, err := broken.Forgotten(ctx, r)
 	require.ErrorIs(t, err, lost)
 	require.ErrorIs(t, broken.CheckServers(ctx, &backend.CheckRequest{Key: "ab:?check"}), lost)
 	require.ErrorIs(t, store.CheckServers(ctx, &backend.CheckRequest{Key: "ab:?check"}), backend.ErrCondition)

@@ -16,6 +16,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/backendtest"
 	"github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 )
 
@@ -34,8 +35,7 @@ func is[T backend.Store](s backend.Store) bool {
 // A new optional interface of the package must have a place in Wrap and in this
 // test: else Wrap would silently lose the interface.
 func TestOptionalInterfacesAreKnown(t *testing.T) {
-	names, err := filepath.Glob("*.go")
-	require.NoError(t, err)
+	names := try.To(filepath.Glob("*.go"))(t)
 	var found []string
 	inspect := func(n ast.Node) bool {
 		spec, ok := n.(*ast.TypeSpec)
@@ -52,8 +52,7 @@ func TestOptionalInterfacesAreKnown(t *testing.T) {
 		return true
 	}
 	for _, name := range names {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		require.NoError(t, err)
+		file := try.To(parser.ParseFile(token.NewFileSet(), name, nil, 0))(t)
 		ast.Inspect(file, inspect)
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(optional)), found)
@@ -155,9 +154,7 @@ func TestTripsAreTold(t *testing.T) {
 	require.True(t, a.Together(make([]backend.TakeKey, 2)))
 	require.False(t, a.Together(make([]backend.TakeKey, 3)))
 	require.NoError(t, s.Forget(ctx, &backend.ForgetRequest{Deadline: deadline}))
-	label, err := s.Forgotten(ctx, &backend.ForgetRequest{Deadline: deadline})
-	require.NoError(t, err)
-	require.EqualValues(t, 42, label)
+	require.EqualValues(t, 42, try.To(s.Forgotten(ctx, &backend.ForgetRequest{Deadline: deadline}))(t))
 	check := backend.CheckRequest{Skew: time.Second, Deadline: deadline}
 	require.ErrorIs(t, s.CheckServers(ctx, &check), backend.ErrCondition)
 	require.Len(t, check.Servers, 1)

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 )
 
 func TestPage(t *testing.T) {
-	m, err := look(options{size: "full"})
-	require.NoError(t, err)
+	m := try.To(look(options{size: "full"}))(t)
 	m.begin()
 	m.end()
 	text := page(m, []string{"## One\n\ntable\n\n", "## Two\n"})
@@ -42,8 +42,7 @@ func TestWrap(t *testing.T) {
 		words(12), words(2), "", "- " + words(12), "  " + words(2), "- " + words(1), "",
 	}, "\n"), wrap(broken))
 
-	written, err := os.ReadFile("../docs/reports/bench.md")
-	require.NoError(t, err)
+	written := try.To(os.ReadFile("../docs/reports/bench.md"))(t)
 	require.Equal(t, string(written), wrap(string(written)))
 }
 
@@ -70,13 +69,11 @@ func TestEveryBenchmarkIsAPart(t *testing.T) {
 	for _, p := range parts {
 		named = append(named, p.pkg+"/"+p.test)
 	}
-	files, err := filepath.Glob("*/*_test.go")
-	require.NoError(t, err)
+	files := try.To(filepath.Glob("*/*_test.go"))(t)
 	require.Greater(t, len(files), 8)
 	test := regexp.MustCompile(`(?ms)^func (Test\w+)\(t \*testing\.T\) \{.*?^\}`)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
+		text := try.To(os.ReadFile(file))(t)
 		for _, match := range test.FindAllSubmatch(text, -1) {
 			if strings.Contains(string(match[0]), "measure.Open(") {
 				found = append(found, filepath.Dir(file)+"/"+string(match[1]))
@@ -97,21 +94,17 @@ func TestCopyCharts(t *testing.T) {
 	for range 2 {
 		require.NoError(t, copyCharts(to, from))
 	}
-	text, err := os.ReadFile(filepath.Join(to, "charts/B.svg"))
-	require.NoError(t, err)
-	require.Equal(t, "charts/B.svg", string(text))
+	require.Equal(t, "charts/B.svg", string(try.To(os.ReadFile(filepath.Join(to, "charts/B.svg")))(t)))
 	require.NoFileExists(t, filepath.Join(to, "TestA.md"))
 }
 
 func TestChartsOfThePageAreThere(t *testing.T) {
-	text, err := os.ReadFile("../docs/reports/bench.md")
-	require.NoError(t, err)
+	text := try.To(os.ReadFile("../docs/reports/bench.md"))(t)
 	charts := regexp.MustCompile(`!\[[^\]]+\]\(([^)]+)\)`).FindAllSubmatch(text, -1)
 	require.NotEmpty(t, charts)
 	for _, chart := range charts {
 		require.FileExists(t, filepath.Join("../docs/reports", string(chart[1])))
 	}
-	files, err := filepath.Glob("../docs/reports/charts/*")
-	require.NoError(t, err)
+	files := try.To(filepath.Glob("../docs/reports/charts/*"))(t)
 	require.Len(t, files, len(charts), "charts that no section shows")
 }

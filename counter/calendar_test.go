@@ -10,6 +10,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -28,18 +29,14 @@ func TestTakeByTheCalendar(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var now time.Time
-			c, err := counter.New(store, counter.Config{Ladder: ladder, Skew: skew, Settle: -1, Patience: -1, Now: func() time.Time { return now }})
-			require.NoError(t, err)
+			c := try.To(counter.New(store, counter.Config{Ladder: ladder, Skew: skew, Settle: -1, Patience: -1, Now: func() time.Time { return now }}))(t)
 			key, ctx := counter.Key{Event: "call", Feature: "user:7"}, context.Background()
 			take := func(at time.Time, want bool, left int64, wait time.Duration) {
 				t.Helper()
 				now = at
-				v, err := c.Take(ctx, key, 1, limits)
-				require.NoError(t, err)
+				v := try.To(c.Take(ctx, key, 1, limits))(t)
 				require.Equal(t, []any{want, left, wait}, []any{v.Allowed, v.Remaining, v.RetryAfter}, "%s", v)
-				empty, err := c.Peek(ctx, key, 0, limits)
-				require.NoError(t, err)
-				require.Equal(t, left, empty.Remaining)
+				require.Equal(t, left, try.To(c.Peek(ctx, key, 0, limits))(t).Remaining)
 			}
 			first := time.Date(2026, 9, 30, 22, 0, 0, 0, time.UTC)
 			take(first.Add(-1), true, 2, 0) // the last instant of September
@@ -56,8 +53,7 @@ func TestTakeByTheCalendar(t *testing.T) {
 
 			// A credit takes back from November alone.
 			now = end.Add(time.Hour)
-			_, err = c.Charge(ctx, key, -9, limits)
-			require.NoError(t, err)
+			try.To(c.Charge(ctx, key, -9, limits))(t)
 			take(end.Add(time.Hour), true, 2, 0)
 			take(end.Add(-2*time.Second), false, 0, 2*time.Second+skew)
 		})
@@ -98,12 +94,9 @@ func TestParseLimitsByTheCalendar(t *testing.T) {
 		"1000 per month from 15 in Asia/Tokyo":   "1000 per month from 15 in Asia/Tokyo",
 		"50 per week in UTC":                     "50 per week in UTC",
 	} {
-		limits, err := counter.ParseLimits(text)
-		require.NoError(t, err)
+		limits := try.To(counter.ParseLimits(text))(t)
 		require.Equal(t, want, limits.String())
-		again, err := counter.ParseLimits(want)
-		require.NoError(t, err)
-		require.Equal(t, limits, again)
+		require.Equal(t, limits, try.To(counter.ParseLimits(want))(t))
 		require.NoError(t, limits.Check(limits.Ladder()))
 	}
 	for text, says := range map[string]string{
@@ -117,8 +110,7 @@ func TestParseLimitsByTheCalendar(t *testing.T) {
 		_, err := counter.ParseLimits(text)
 		require.ErrorContains(t, err, says)
 	}
-	hours, err := tiers.Parse("1h:32d")
-	require.NoError(t, err)
+	hours := try.To(tiers.Parse("1h:32d"))(t)
 	require.NoError(t, counter.MustLimits("1 per month in Europe/Berlin").Check(hours))
 	require.ErrorContains(t, counter.MustLimits("1 per month in Asia/Kolkata").Check(hours), "buckets of 1h for it, and the month in Asia/Kolkata does not begin with a bucket")
 	day := counter.MustLimits("1 per day in UTC")

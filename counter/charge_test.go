@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/internal/ticket"
 )
 
@@ -134,9 +135,8 @@ func TestAskChargeComesLast(t *testing.T) {
 			c := newCounter(t, s, counter.Config{Prefix: name})
 			ban := counter.Ask{Key: keyOf("ban"), Limits: limits("0/h")}
 			for i := range 4 {
-				v, err := c.TakeAll(ctx, counter.Ask{Key: keyOf("a first"), N: int64(min(i, 1)), Limits: limits("1/d"), Charge: true}, ban,
-					counter.Ask{Key: signup, N: 1, Limits: limits("1/d")}, counter.Ask{Key: user, N: int64(i), Limits: limits("9/d")})
-				require.NoError(t, err)
+				v := try.To(c.TakeAll(ctx, counter.Ask{Key: keyOf("a first"), N: int64(min(i, 1)), Limits: limits("1/d"), Charge: true}, ban,
+					counter.Ask{Key: signup, N: 1, Limits: limits("1/d")}, counter.Ask{Key: user, N: int64(i), Limits: limits("9/d")}))(t)
 				require.Equal(t, i == 0, v.Allowed)
 			}
 			for _, key := range store.added {
@@ -200,8 +200,7 @@ func TestAskChargeIsRemembered(t *testing.T) {
 		return store.Do(ctx, r)
 	}), newClock(noon).config())
 	for i := range 6 {
-		v, err := c.TakeAll(ctx, counter.Ask{Key: user, N: 1, Limits: limits("5/h"), Charge: true}, counter.Ask{Key: signup, N: 1, Limits: limits("1/d")})
-		require.NoError(t, err)
+		v := try.To(c.TakeAll(ctx, counter.Ask{Key: user, N: 1, Limits: limits("5/h"), Charge: true}, counter.Ask{Key: signup, N: 1, Limits: limits("1/d")}))(t)
 		require.Equal(t, i == 0, v.Allowed)
 		if i < 3 {
 			trips.Store(0)

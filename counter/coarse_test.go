@@ -13,6 +13,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -210,8 +211,7 @@ func TestADenialBelievesNoMemory(t *testing.T) {
 			require.NoError(t, fill(other, key, hour.Add(-10*time.Millisecond)))
 			k.now, other.now = hour.Add(20*time.Second), hour.Add(20*time.Second)
 			v, _, _ := k.take("a", "4/d")
-			exact, err := other.Peek(ctx, key, 1, counter.MustLimits("4/d"))
-			require.NoError(t, err)
+			exact := try.To(other.Peek(ctx, key, 1, counter.MustLimits("4/d")))(t)
 			require.False(t, v.Allowed)
 			require.Equal(t, exact.RetryAfter, v.RetryAfter)
 		})
@@ -284,8 +284,7 @@ func TestRememberedBuckets(t *testing.T) {
 
 // A cover of hundreds of buckets is not remembered.
 func TestLargeCoversAreNotRemembered(t *testing.T) {
-	ladder, err := tiers.Parse("10s:1h")
-	require.NoError(t, err)
+	ladder := try.To(tiers.Parse("10s:1h"))(t)
 	k := newTaking(t, newPlainStore(), counter.Config{Ladder: ladder})
 	for _, row := range []struct {
 		limits string
@@ -454,9 +453,7 @@ func TestOwnHitsAreWaitedFor(t *testing.T) {
 	waits(eraser, "erased", false)
 
 	require.NoError(t, one.Add(ctx, keyOf("added"), 2))
-	charged, err := one.Charge(ctx, keyOf("added"), 3, five)
-	require.NoError(t, err)
-	require.True(t, charged.Allowed)
+	require.True(t, try.To(one.Charge(ctx, keyOf("added"), 3, five))(t).Allowed)
 	waits(one, "added", true)
 
 	require.NoError(t, one.AddAt(ctx, keyOf("added at"), 5, now))
@@ -511,8 +508,7 @@ func TestEveryTakeOfTheProcessFindsHitsInSettledBuckets(t *testing.T) {
 				admitted := 0
 				take := func(times int) {
 					for range times {
-						v, err := c.Take(ctx, signup, 1, limits("10/d"))
-						require.NoError(t, err)
+						v := try.To(c.Take(ctx, signup, 1, limits("10/d")))(t)
 						if v.Allowed {
 							admitted++
 						}

@@ -18,6 +18,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -45,9 +46,7 @@ func (c *clock) config() counter.Config {
 func limits(s string) counter.Limits { return counter.MustLimits(s) }
 func take(t testing.TB, c *counter.Counter, k counter.Key, n int64, l counter.Limits) counter.Verdict {
 	t.Helper()
-	v, err := c.Take(ctx, k, n, l)
-	require.NoError(t, err)
-	return v
+	return try.To(c.Take(ctx, k, n, l))(t)
 }
 
 func TestConfigNamesTheField(t *testing.T) {
@@ -128,9 +127,7 @@ func TestMistakesAreTheCallers(t *testing.T) {
 				}
 			}
 			for range 2 { // n above Max asks no one
-				v, err := c.Take(ctx, signup, 8, limits("100/d, 7/m"))
-				require.NoError(t, err)
-				require.Equal(t, counter.Never, v.RetryAfter)
+				require.Equal(t, counter.Never, try.To(c.Take(ctx, signup, 8, limits("100/d, 7/m")))(t).RetryAfter)
 			}
 			done, cancel := context.WithCancel(ctx)
 			cancel()
@@ -215,8 +212,7 @@ func TestHugeCounts(t *testing.T) {
 		require.ErrorIs(t, err, backend.ErrMaxCount, path.name)
 		require.NotErrorIs(t, err, counter.ErrStore, path.name)
 		require.False(t, take(t, c, signup, 1, limits("100/d")).Allowed)
-		n, err := c.Count(ctx, signup, time.Hour)
-		require.NoError(t, err)
+		n := try.To(c.Count(ctx, signup, time.Hour))(t)
 		require.GreaterOrEqual(t, n.High, int64(counter.MaxCount-1), path.name)
 	}
 }
@@ -314,8 +310,7 @@ func TestALateTryIsMadeAgain(t *testing.T) {
 					}
 					return second
 				}})
-				v, err := c.Take(ctx, signup, 1, limits("5/d"))
-				require.NoError(t, err)
+				v := try.To(c.Take(ctx, signup, 1, limits("5/d")))(t)
 				require.True(t, v.Allowed)
 				tries, label := int64(1), second
 				if _, atomic := store.(backend.Atomic); atomic {
@@ -323,9 +318,7 @@ func TestALateTryIsMadeAgain(t *testing.T) {
 				}
 				require.Equal(t, tries, c.Stats().LateTries)
 				require.True(t, v.At().Equal(label), "the label is that of the try that counts")
-				n, err := c.Count(ctx, signup, time.Hour)
-				require.NoError(t, err)
-				require.EqualValues(t, 1, n.High, "the late try was taken back")
+				require.EqualValues(t, 1, try.To(c.Count(ctx, signup, time.Hour))(t).High, "the late try was taken back")
 			})
 		}
 	}
@@ -459,8 +452,7 @@ func TestForgetLeavesNothingInCoarserBuckets(t *testing.T) {
 	require.NoError(t, c.Add(ctx, signup, 3))
 	clock.forward(time.Hour + 20*time.Second)
 	for _, want := range []int64{3, 0} {
-		points, err := c.Series(ctx, signup, noon, noon.Add(1), time.Minute)
-		require.NoError(t, err)
+		points := try.To(c.Series(ctx, signup, noon, noon.Add(1), time.Minute))(t)
 		require.Len(t, points, 1)
 		require.Equal(t, want, points[0].Count)
 		require.NoError(t, c.Forget(ctx, signup))

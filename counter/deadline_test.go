@@ -13,6 +13,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // stoppingStore is a plainStore that answers each trip after a while, and no
@@ -67,16 +68,14 @@ func TestARefundOfManyKeysKeepsOnePatience(t *testing.T) {
 				store := &stoppingStore{plainStore: newPlainStore()}
 				store.Store = backend.FromDo(store.Do)
 				store.stops.Store(1000)
-				c, err := counter.New(store, counter.Config{Patience: maxTry})
-				require.NoError(t, err)
-				v, err := c.TakeAll(t.Context(), twenty()...)
-				require.NoError(t, err)
+				c := try.To(counter.New(store, counter.Config{Patience: maxTry}))(t)
+				v := try.To(c.TakeAll(t.Context(), twenty()...))(t)
 				require.True(t, v.Allowed)
 
 				store.each = maxTry / 5
 				store.stops.Store(answered)
 				began := time.Now()
-				err = c.Refund(t.Context(), &v)
+				err := c.Refund(t.Context(), &v)
 				took := time.Since(began)
 				if answered == 40 {
 					require.NoError(t, err)
@@ -115,8 +114,7 @@ func TestATakeAllOfManyKeysReturnsWhereverTheStoreStops(t *testing.T) {
 					store := &stoppingStore{plainStore: newPlainStore()}
 					store.Store = backend.FromDo(store.Do)
 					store.stops.Store(1000)
-					c, err := counter.New(store, counter.Config{Patience: 2 * settle, Settle: settle})
-					require.NoError(t, err)
+					c := try.To(counter.New(store, counter.Config{Patience: 2 * settle, Settle: settle}))(t)
 					if row.hits > 0 {
 						require.NoError(t, c.Add(t.Context(), row.asks[19].Key, row.hits))
 						time.Sleep(time.Second)

@@ -19,6 +19,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -138,8 +139,7 @@ func over(hits []admission, max int64, per time.Duration) bool {
 // holds more than Max hits, and every call returns within its patience and the
 // time of taking back.
 func TestNeverOverOnABadNetwork(t *testing.T) {
-	ladder, err := tiers.Parse("100ms:10s, 1s:10s, 5s:10s")
-	require.NoError(t, err)
+	ladder := try.To(tiers.Parse("100ms:10s, 1s:10s, 5s:10s"))(t)
 	s := seed(t)
 	admitted, refused, failed := 0, 0, 0
 	for round := range 10 * rounds() {
@@ -256,8 +256,7 @@ func TestRacersAstrideABoundaryTryAgain(t *testing.T) {
 			}
 			wg.Wait()
 			require.LessOrEqual(t, in, places)
-			n, err := c.Count(context.Background(), counter.Key{Event: "race", Feature: "boundary"}, time.Minute)
-			require.NoError(t, err)
+			n := try.To(c.Count(context.Background(), counter.Key{Event: "race", Feature: "boundary"}, time.Minute))(t)
 			require.EqualValues(t, in, n.High, "what is left after the race")
 			admitted += in
 		})
@@ -295,9 +294,7 @@ func TestAPanicOfTheStoreSpoilsNoOtherCall(t *testing.T) {
 	require.NoError(t, c.Add(ctx, keyOf("2"), 9))
 	require.NoError(t, c.Add(ctx, keyOf("3"), 5))
 	require.Panics(t, func() { _, _ = c.TakeAll(ctx, asks("1", "2", "3")...) })
-	v, err := c.TakeAll(ctx, asks("5", "6", "4")...)
-	require.NoError(t, err)
-	require.Equal(t, "took *5 9/h 8, 6 9/h 8, 4 9/h 8", told(v))
+	require.Equal(t, "took *5 9/h 8, 6 9/h 8, 4 9/h 8", told(try.To(c.TakeAll(ctx, asks("5", "6", "4")...))(t)))
 }
 
 // stale is a store that has dropped the buckets of every label.

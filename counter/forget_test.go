@@ -12,6 +12,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	memstore "github.com/abacus-go/abacus/backend/memory"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // farStore is a memory store at the end of a wire, without an atomic step.
@@ -28,13 +29,11 @@ func TestEraseClearsTheMemoryOfTheProcess(t *testing.T) {
 	for least, store := range map[int]backend.Store{2: farStore{here}, 3: farAtomic{here}} {
 		ctx, limits := context.Background(), MustLimits("2/m, 5/d")
 		ada, bob := Ask{Key: Key{"login", "email:ada@example.org"}, N: 1, Limits: limits}, Ask{Key: Key{"login", "email:bob@example.org"}, N: 1, Limits: limits}
-		c, err := New(store, Config{})
-		require.NoError(t, err)
+		c := try.To(New(store, Config{}))(t)
 		text := func() string { return strings.Join(textsOf(nil, map[uintptr]bool{}, reflect.ValueOf(c)), "\n") }
 		for range 3 {
 			for _, asks := range [][]Ask{{ada}, {bob}, {ada, bob}, {bob, ada}} {
-				_, err := c.TakeAll(ctx, asks...)
-				require.NoError(t, err)
+				try.To(c.TakeAll(ctx, asks...))(t)
 			}
 		}
 		lines := 0
@@ -47,9 +46,7 @@ func TestEraseClearsTheMemoryOfTheProcess(t *testing.T) {
 		require.NoError(t, c.Erase(ctx, ada.Key))
 		require.NotContains(t, text(), "ada@")
 		require.Contains(t, text(), "bob@")
-		v, err := c.Take(ctx, ada.Key, 1, limits)
-		require.NoError(t, err)
-		require.True(t, v.Allowed)
+		require.True(t, try.To(c.Take(ctx, ada.Key, 1, limits))(t).Allowed)
 	}
 }
 
@@ -95,9 +92,8 @@ func textsOf(texts []string, seen map[uintptr]bool, v reflect.Value) []string {
 
 // A store that has nothing but Do cannot delete, and says so.
 func TestEraseOfDoAlone(t *testing.T) {
-	c, err := New(backend.FromDo(memstore.New(memstore.Config{}).Do), Config{})
-	require.NoError(t, err)
-	err = c.Erase(context.Background(), Key{"login", "email:ada@example.org"})
+	c := try.To(New(backend.FromDo(memstore.New(memstore.Config{}).Do), Config{}))(t)
+	err := c.Erase(context.Background(), Key{"login", "email:ada@example.org"})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.NotErrorIs(t, err, ErrStore)
 	require.NotContains(t, err.Error(), "ada")

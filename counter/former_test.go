@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -20,8 +21,7 @@ type fleet struct{ former, both, next *counter.Counter }
 // ladder.
 func newFleet(t *testing.T, clock *clock, store backend.Store, ladder string) fleet {
 	t.Helper()
-	old, err := tiers.Parse(ladder)
-	require.NoError(t, err)
+	old := try.To(tiers.Parse(ladder))(t)
 	cfg := clock.config()
 	var f fleet
 	cfg.Ladder = old
@@ -68,8 +68,7 @@ func TestAChangeOfLadderKeepsTheLimit(t *testing.T) {
 				for _, kinds := range phases {
 					begun := clock.now()
 					for calls := 0; calls < 40 || len(kinds) == 1 && clock.now().Sub(begun) <= per; calls++ {
-						v, err := kinds[rng.IntN(len(kinds))].Take(ctx, signup, 1, five)
-						require.NoError(t, err)
+						v := try.To(kinds[rng.IntN(len(kinds))].Take(ctx, signup, 1, five))(t)
 						if v.Allowed {
 							admitted.Add(clock.now(), 1)
 						} else if rng.IntN(4) == 0 && v.RetryAfter < per {
@@ -209,10 +208,9 @@ func TestAFailureInEitherKeyOfALadder(t *testing.T) {
 			}
 			return 0, 0, nil
 		}
-		old, err := tiers.Parse("1s:1h, 1m:1h")
-		require.NoError(t, err)
+		old := try.To(tiers.Parse("1s:1h, 1m:1h"))(t)
 		c := newCounter(t, store, counter.Config{Now: newClock(noon).now, Former: &counter.Config{Ladder: old}})
-		_, err = c.Take(ctx, signup, 1, limits("5/m"))
+		_, err := c.Take(ctx, signup, 1, limits("5/m"))
 		require.ErrorIs(t, err, counter.ErrStore)
 		require.ErrorContains(t, err, `event "signup": lost`)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/internal/ticket"
 )
 
@@ -31,9 +32,7 @@ var paths = []struct {
 
 func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.Counter {
 	t.Helper()
-	c, err := counter.New(store, cfg)
-	require.NoError(t, err)
-	return c
+	return try.To(counter.New(store, cfg))(t)
 }
 
 // 40 racers for 7 places, in many rounds: 7 get in, every time, under one limit

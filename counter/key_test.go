@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -14,8 +15,7 @@ func makers(t testing.TB) map[string]keyMaker {
 	t.Helper()
 	made := map[string]keyMaker{}
 	for name, secret := range map[string]string{"plain": "", "secret": "s3cret"} {
-		m, err := newKeyMaker("", tiers.Default.String(), []byte(secret))
-		require.NoError(t, err)
+		m := try.To(newKeyMaker("", tiers.Default.String(), []byte(secret)))(t)
 		made[name] = m
 	}
 	return made
@@ -78,8 +78,7 @@ func TestSecretHidesTheFeature(t *testing.T) {
 	stored := string(m.append(nil, Key{"signup", "203.0.113.9"}))
 	require.Contains(t, stored, "signup")
 	require.NotContains(t, stored, "203")
-	other, err := newKeyMaker("", tiers.Default.String(), []byte("another"))
-	require.NoError(t, err)
+	other := try.To(newKeyMaker("", tiers.Default.String(), []byte("another")))(t)
 	require.NotEqual(t, stored, string(other.append(nil, Key{"signup", "203.0.113.9"})))
 	digest := func(k Key) string {
 		s := string(m.append(nil, k))
@@ -93,10 +92,8 @@ func TestLaddersAndPrefixesDoNotMeet(t *testing.T) {
 	seen := map[string]bool{}
 	for _, prefix := range []string{"", "x", "x1", "16CTp"} {
 		for _, ladder := range []string{"1s:1d", "1s:2d", "1s:1d,1m:1d"} {
-			l, err := tiers.Parse(ladder)
-			require.NoError(t, err)
-			m, err := newKeyMaker(prefix, l.String(), nil)
-			require.NoError(t, err)
+			l := try.To(tiers.Parse(ladder))(t)
+			m := try.To(newKeyMaker(prefix, l.String(), nil))(t)
 			stored := string(m.append(nil, Key{"e", "f"}))
 			require.False(t, seen[stored])
 			seen[stored] = true

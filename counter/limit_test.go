@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 )
 
@@ -34,9 +35,7 @@ func TestParseLimitsRoundTrips(t *testing.T) {
 		}
 		require.NoError(t, err, in)
 		require.Equal(t, want, limits.String())
-		again, err := ParseLimits(limits.String())
-		require.NoError(t, err)
-		require.Equal(t, limits, again)
+		require.Equal(t, limits, try.To(ParseLimits(limits.String()))(t))
 	}
 }
 
@@ -81,8 +80,7 @@ func TestLimitsAreText(t *testing.T) {
 	}
 	free := MustLimits("5/90s")
 	written := file{MustLimits("2/s, 10/h, 100/d"), Limit{Per: 90 * time.Second}, nil, Limit{}, map[Limit]*Limits{{Max: 1, Per: time.Hour}: &free}}
-	text, err := json.Marshal(written)
-	require.NoError(t, err)
+	text := try.To(json.Marshal(written))(t)
 	require.JSONEq(t, `{"Limits": "2/s, 10/h, 100/d", "One": "0/1m30s", "None": "", "Zero": "", "Plans": {"1/h": "5/1m30s"}}`, string(text))
 	read := file{None: free, Zero: free[0]}
 	require.NoError(t, json.Unmarshal(text, &read))

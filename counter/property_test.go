@@ -16,6 +16,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/script"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -67,8 +68,7 @@ func ladders(t testing.TB) []tiers.Ladder {
 		"1s:1h, 1m:1d, 1h:30d",
 		"1s:1h, 15m:32d, 1h:32d, 1d:32d",
 	} {
-		l, err := tiers.Parse(s)
-		require.NoError(t, err)
+		l := try.To(tiers.Parse(s))(t)
 		all = append(all, l)
 	}
 	return all
@@ -79,8 +79,7 @@ func ladders(t testing.TB) []tiers.Ladder {
 // nothing, and RetryAfter exact to the nanosecond.
 func TestScriptsAgainstTheOracle(t *testing.T) {
 	if *scriptFlag != "" {
-		s, err := script.Load(*scriptFlag)
-		require.NoError(t, err)
+		s := try.To(script.Load(*scriptFlag))(t)
 		for _, path := range paths {
 			_, err := s.Play(path.store(), "")
 			require.NoError(t, err, path.name)
@@ -127,14 +126,12 @@ func TestScriptsAgainstTheOracle(t *testing.T) {
 
 // Scripts that once failed.
 func TestScriptsThatOnceFailed(t *testing.T) {
-	scripts, err := script.Once()
-	require.NoError(t, err)
+	scripts := try.To(script.Once())(t)
 	require.NotEmpty(t, scripts)
 	for name, s := range scripts {
 		for _, path := range paths {
 			t.Run(name+", "+path.name, func(t *testing.T) {
-				_, err := s.Play(path.store(), "")
-				require.NoError(t, err)
+				try.To(s.Play(path.store(), ""))(t)
 			})
 		}
 	}
@@ -162,14 +159,12 @@ func TestPathsAgree(t *testing.T) {
 					// All forget as FromDo does: the label of a Forget is remembered to the
 					// second there, and exactly by other stores.
 					atomic := paths[0].store().(backend.Atomic)
-					want, err := s.Play(struct {
+					want := try.To(s.Play(struct {
 						backend.Store
 						taker
-					}{backend.FromDo(atomic.Do), atomic}, "")
-					require.NoError(t, err)
+					}{backend.FromDo(atomic.Do), atomic}, ""))(t)
 					for _, path := range paths[1:] {
-						got, err := s.Play(backend.FromDo(path.store().Do), "")
-						require.NoError(t, err)
+						got := try.To(s.Play(backend.FromDo(path.store().Do), ""))(t)
 						denied := map[string]int64{} // the clock of the latest denial, by call
 						for i, c := range s.Calls {
 							if call := fmt.Sprint(c.N, c.Asks); !want[i].Verdict.Allowed && slices.Contains([]string{"take", "takeall", "peek"}, c.Verb) {
@@ -184,10 +179,8 @@ func TestPathsAgree(t *testing.T) {
 							}
 						}
 					}
-					general, err := s.Play(general{memory.New(memory.Config{})}, "")
-					require.NoError(t, err)
-					short, err := s.Play(memory.New(memory.Config{}), "")
-					require.NoError(t, err)
+					general := try.To(s.Play(general{memory.New(memory.Config{})}, ""))(t)
+					short := try.To(s.Play(memory.New(memory.Config{}), ""))(t)
 					for i, want := range general {
 						require.Equal(t, want.States, short[i].States, "call %d:\n%s", i, s)
 						require.Equal(t, want.Verdict.At(), short[i].Verdict.At(), "call %d:\n%s", i, s)

@@ -14,6 +14,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/inside"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // Held hits are judged as if the store counted them, and all numbers are those of the
@@ -52,8 +53,7 @@ func hits(n int64, asks ...counter.Ask) []counter.Ask {
 // Recall knows equal calls for a second, LastDenial keys until their RetryAfter.
 func TestRecall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := counter.New(struct{ backend.Atomic }{memory.New(memory.Config{})}, counter.Config{})
-		require.NoError(t, err)
+		c := try.To(counter.New(struct{ backend.Atomic }{memory.New(memory.Config{})}, counter.Config{}))(t)
 		full := counter.Ask{Key: counter.Key{Event: "signup", Feature: "full"}, Limits: counter.MustLimits("5/h")}
 		free := counter.Ask{Key: counter.Key{Event: "signup", Feature: "free"}, Limits: counter.MustLimits("5/h")}
 		wide := counter.Ask{Key: full.Key, Limits: counter.MustLimits("6/h")}
@@ -73,8 +73,7 @@ func TestRecall(t *testing.T) {
 		}
 		requireKnown(false, false, 1, full)
 		require.NoError(t, c.Add(ctx, full.Key, 4))
-		denied, err := c.TakeAll(ctx, hits(2, full, free)...)
-		require.NoError(t, err)
+		denied := try.To(c.TakeAll(ctx, hits(2, full, free)...))(t)
 		require.False(t, denied.Allowed)
 		requireKnown(true, true, 2, full, free)
 		requireKnown(false, true, 2, full)
@@ -95,8 +94,7 @@ func TestRecall(t *testing.T) {
 
 		// A Forget ends the knowledge, an Add only that of the RetryAfter.
 		require.NoError(t, c.Add(ctx, full.Key, 5))
-		denied, err = c.TakeAll(ctx, hits(1, full)...)
-		require.NoError(t, err)
+		denied = try.To(c.TakeAll(ctx, hits(1, full)...))(t)
 		require.False(t, denied.Allowed)
 		requireKnown(true, true, 1, full)
 		require.NoError(t, c.Add(ctx, full.Key, 1))
@@ -110,22 +108,17 @@ func TestRecall(t *testing.T) {
 // an Add that fails are taken back.
 func TestLastDenialThatFoundHitsTakenBack(t *testing.T) {
 	store := &brokenAdds{Atomic: memory.New(memory.Config{})}
-	c, err := counter.New(store, counter.Config{})
-	require.NoError(t, err)
+	c := try.To(counter.New(store, counter.Config{}))(t)
 	ask := counter.Ask{Key: counter.Key{Event: "signup", Feature: "full"}, N: 1, Limits: counter.MustLimits("5/h")}
 	store.added = func() {
-		v, err := c.TakeAll(ctx, ask)
-		require.NoError(t, err)
-		require.False(t, v.Allowed)
+		require.False(t, try.To(c.TakeAll(ctx, ask))(t).Allowed)
 		_, denied := inner(c).LastDenial(ask)
 		require.True(t, denied)
 	}
 	require.ErrorIs(t, c.Add(ctx, ask.Key, 5), counter.ErrStore)
 	_, denied := inner(c).LastDenial(ask)
 	require.False(t, denied)
-	v, err := c.TakeAll(ctx, ask)
-	require.NoError(t, err)
-	require.True(t, v.Allowed)
+	require.True(t, try.To(c.TakeAll(ctx, ask))(t).Allowed)
 }
 
 // brokenAdds calls added after each addition, and fails it.

@@ -14,6 +14,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // The first key of a call does not pay for the second.
@@ -159,9 +160,7 @@ func TestSharedSoftKeys(t *testing.T) {
 
 func requireCount(t *testing.T, c *counter.Counter, key counter.Key, window time.Duration, want int64) {
 	t.Helper()
-	n, err := c.Count(ctx, key, window)
-	require.NoError(t, err)
-	require.Equal(t, counter.Count{Low: want, High: want}, n)
+	require.Equal(t, counter.Count{Low: want, High: want}, try.To(c.Count(ctx, key, window))(t))
 }
 
 // A soft key whose store fails fails no call, and is missing in the Verdict.
@@ -174,8 +173,7 @@ func TestASoftKeyThatFails(t *testing.T) {
 		return 0, 0, nil
 	}
 	c := newCounter(t, store, newClock(noon).config())
-	v, err := c.TakeAll(ctx, counter.Ask{Key: signup, N: 1, Limits: limits("1/d")}, counter.Ask{Key: signup, N: 1, Limits: limits("1/h"), Soft: true})
-	require.NoError(t, err)
+	v := try.To(c.TakeAll(ctx, counter.Ask{Key: signup, N: 1, Limits: limits("1/d")}, counter.Ask{Key: signup, N: 1, Limits: limits("1/h"), Soft: true}))(t)
 	require.True(t, v.Allowed)
 	require.Len(t, v.All(), 1)
 	require.NoError(t, c.Refund(ctx, &v), "the failed key has nothing to give back")
@@ -197,9 +195,7 @@ func TestALateChargeIsCounted(t *testing.T) {
 	store.pause = nil
 	requireCount(t, c, signup, time.Hour, 3)
 	store.pause = func() { clock.forward(50 * time.Millisecond) }
-	v, err := c.Charge(ctx, signup, 3, limits("5/d"))
-	require.NoError(t, err)
-	require.False(t, v.Allowed, "over in any case")
+	require.False(t, try.To(c.Charge(ctx, signup, 3, limits("5/d")))(t).Allowed, "over in any case")
 	store.pause = nil
 	requireCount(t, c, signup, time.Hour, 6)
 }
@@ -226,9 +222,7 @@ func TestVerdictSaysItselfWithoutTheFeature(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return now }})
 	key := counter.Key{Event: "sign\nup", Feature: "email:ada@example.org"}
 	take := func(n int64) fmt.Stringer { // a value has String
-		v, err := c.Take(context.Background(), key, n, counter.MustLimits("3/m, 9/d"))
-		require.NoError(t, err)
-		return v
+		return try.To(c.Take(context.Background(), key, n, counter.MustLimits("3/m, 9/d")))(t)
 	}
 	require.Equal(t, `admitted "sign\nup": 3/m, 1 left`, take(2).String())
 	require.Equal(t, `denied "sign\nup": 3/m, 1 left, retry in 1m1s`, take(2).String())

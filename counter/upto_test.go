@@ -10,6 +10,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 func takeUpTo(t testing.TB, c *counter.Counter, n int64, l counter.Limits, keys ...counter.Key) counter.Verdict {
@@ -18,9 +19,7 @@ func takeUpTo(t testing.TB, c *counter.Counter, n int64, l counter.Limits, keys 
 	for _, k := range keys {
 		asks = append(asks, counter.Ask{Key: k, N: n, Limits: l, UpTo: true})
 	}
-	v, err := c.TakeAll(ctx, asks...)
-	require.NoError(t, err)
-	return v
+	return try.To(c.TakeAll(ctx, asks...))(t)
 }
 
 // A call up to n takes what there is, tells when there is room for one more, and a Refund
@@ -88,14 +87,13 @@ func TestUpToOfSeveralKeys(t *testing.T) {
 			}
 			soft, charged, look := keys[0], keys[0], keys[0]
 			soft.Feature, charged.Feature, look.Feature = "soft", "charged", "look"
-			v, err := c.TakeAll(ctx,
+			v := try.To(c.TakeAll(ctx,
 				counter.Ask{Key: keys[0], N: 5, Limits: l, UpTo: true},
 				counter.Ask{Key: soft, N: 5, Limits: limits("2/h"), Soft: true, UpTo: true},
 				counter.Ask{Key: keys[1], N: 5, Limits: l, UpTo: true},
 				counter.Ask{Key: charged, N: 5, Limits: limits("2/h"), Charge: true, UpTo: true},
 				counter.Ask{Key: look, Limits: limits("0/h")},
-				counter.Ask{Key: keys[2], N: 5, Limits: l, UpTo: true})
-			require.NoError(t, err)
+				counter.Ask{Key: keys[2], N: 5, Limits: l, UpTo: true}))(t)
 			require.True(t, v.Allowed)
 			require.EqualValues(t, 3, v.N())
 			for i, want := range []int64{5, 10, 4} {
@@ -117,8 +115,7 @@ func TestUpToOfSeveralKeys(t *testing.T) {
 			for i, want := range []int64{2, 7, 10} {
 				requireCount(t, c, keys[i], time.Hour, want)
 			}
-			peek, err := c.PeekAll(ctx, counter.Ask{Key: keys[0], N: 5, Limits: l, UpTo: true}, counter.Ask{Key: keys[1], N: 5, Limits: l, UpTo: true})
-			require.NoError(t, err)
+			peek := try.To(c.PeekAll(ctx, counter.Ask{Key: keys[0], N: 5, Limits: l, UpTo: true}, counter.Ask{Key: keys[1], N: 5, Limits: l, UpTo: true}))(t)
 			require.True(t, peek.Allowed)
 			require.Zero(t, peek.N())
 			require.EqualValues(t, 5, peek.All()[0].Remaining)
@@ -133,16 +130,13 @@ func TestUpToOfHeldAndHuge(t *testing.T) {
 		t.Run(path.name, func(t *testing.T) {
 			clock := newClock(noon)
 			c := newCounter(t, path.store(), clock.config())
-			v, err := c.TakeAll(ctx, counter.Ask{Key: signup, N: counter.MaxCount, Limits: limits("10/h"), Held: []int64{4}, UpTo: true})
-			require.NoError(t, err)
+			v := try.To(c.TakeAll(ctx, counter.Ask{Key: signup, N: counter.MaxCount, Limits: limits("10/h"), Held: []int64{4}, UpTo: true}))(t)
 			require.EqualValues(t, 6, v.N())
-			v, err = c.TakeAll(ctx, counter.Ask{Key: signup, N: 9, Limits: limits("10/h"), Held: []int64{10}, UpTo: true})
-			require.NoError(t, err)
+			v = try.To(c.TakeAll(ctx, counter.Ask{Key: signup, N: 9, Limits: limits("10/h"), Held: []int64{10}, UpTo: true}))(t)
 			require.False(t, v.Allowed)
 			require.Equal(t, counter.Never, v.RetryAfter)
 			other := counter.Key{Event: "signup", Feature: "other"}
-			v, err = c.TakeAll(ctx, counter.Ask{Key: other, N: counter.MaxCount, Limits: counter.Limits{{Max: counter.MaxCount, Per: time.Hour}}, UpTo: true})
-			require.NoError(t, err)
+			v = try.To(c.TakeAll(ctx, counter.Ask{Key: other, N: counter.MaxCount, Limits: counter.Limits{{Max: counter.MaxCount, Per: time.Hour}}, UpTo: true}))(t)
 			require.EqualValues(t, counter.MaxCount, v.N())
 
 			for want, asks := range map[string][]counter.Ask{

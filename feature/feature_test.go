@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // textOf returns the text of f, which stores keep.
 func textOf(t testing.TB, forms feature.Forms, f feature.Feature) string {
 	t.Helper()
-	n, err := feature.NewNormalizer(forms)
-	require.NoError(t, err)
+	n := try.To(feature.NewNormalizer(forms))(t)
 	text := string(n.Append([]byte("before "), &f))
 	require.Equal(t, f.Kind(), feature.KindOf(strings.TrimPrefix(text, "before ")))
 	return strings.TrimPrefix(text, "before ")

@@ -25,6 +25,7 @@ import (
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httpclient"
 	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -49,9 +50,7 @@ func answering(status int, fields ...string) *http.Response {
 }
 
 func newTransport(t *testing.T, cfg httpclient.Config) *httpclient.Transport {
-	tr, err := httpclient.New(cfg)
-	require.NoError(t, err)
-	return tr
+	return try.To(httpclient.New(cfg))(t)
 }
 
 // send sends a request without a body.
@@ -73,24 +72,18 @@ const host = "https://api.example.org"
 // get is send to a path of host, which must be answered.
 func get(t *testing.T, tr *httpclient.Transport, path string) int {
 	t.Helper()
-	status, err := send(t.Context(), tr, host+path)
-	require.NoError(t, err)
-	return status
+	return try.To(send(t.Context(), tr, host+path))(t)
 }
 
 // ownLimit is a Limiter of the event "pay" by host.
 func ownLimit(t *testing.T, limits string) *limiter.Limiter {
-	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-	require.NoError(t, err)
-	lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{{Event: "pay", Kind: httplimit.KindHost, Limits: counter.MustLimits(limits)}}})
-	require.NoError(t, err)
+	c := try.To(counter.New(memory.New(memory.Config{}), counter.Config{}))(t)
+	lim := try.To(limiter.New(c, limiter.Config{Rules: []limiter.Rule{{Event: "pay", Kind: httplimit.KindHost, Limits: counter.MustLimits(limits)}}}))(t)
 	return lim
 }
 
 func outgoing(t *testing.T, lim *limiter.Limiter) httpclient.Limit {
-	limit, err := httplimit.Outgoing(lim, "pay", nil)
-	require.NoError(t, err)
-	return limit
+	return try.To(httplimit.Outgoing(lim, "pay", nil))(t)
 }
 
 // The wait of a request after an answer, true or not, to another request.
@@ -150,8 +143,7 @@ func TestTransportHears(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				require.True(t, began.Equal(time.Now()))
 				fields := strings.Split(text, "|")
-				status, err := strconv.Atoi(fields[0])
-				require.NoError(t, err)
+				status := try.To(strconv.Atoi(fields[0]))(t)
 				sent := 0
 				tr := newTransport(t, httpclient.Config{Base: service(func(*http.Request) *http.Response {
 					if sent++; sent == 1 {
@@ -161,12 +153,10 @@ func TestTransportHears(t *testing.T) {
 				})})
 				require.Equal(t, status, get(t, tr, "/"), "the answer is the caller's")
 				for _, other := range []string{"https://example.org/", "http://api.example.org:8080/"} {
-					_, err = send(t.Context(), tr, other)
-					require.NoError(t, err)
+					try.To(send(t.Context(), tr, other))(t)
 					require.Zero(t, time.Since(began), other)
 				}
-				_, err = send(t.Context(), tr, "https://API.example.org.:443/other")
-				require.NoError(t, err)
+				try.To(send(t.Context(), tr, "https://API.example.org.:443/other"))(t)
 				waited := time.Since(began)
 				require.GreaterOrEqual(t, waited, row.wait, text)
 				require.LessOrEqual(t, waited, row.wait+min(row.wait*3/100, time.Minute), text)
@@ -206,8 +196,7 @@ func TestTransportFailsAtOnce(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			b := &body{Reader: strings.NewReader("x")}
-			r, err := http.NewRequestWithContext(ctx, "POST", host+"/", b)
-			require.NoError(t, err)
+			r := try.To(http.NewRequestWithContext(ctx, "POST", host+"/", b))(t)
 			answer, err := tr.RoundTrip(r)
 			if err == nil {
 				return answer.Body.Close()
@@ -216,9 +205,7 @@ func TestTransportFailsAtOnce(t *testing.T) {
 			return err
 		}
 		left := func() int64 {
-			v, err := lim.Peek(t.Context(), "pay", 0, feature.New(httplimit.KindHost, "api.example.org"))
-			require.NoError(t, err)
-			return v.Remaining
+			return try.To(lim.Peek(t.Context(), "pay", 0, feature.New(httplimit.KindHost, "api.example.org")))(t).Remaining
 		}
 		retryAfter.Store(100)
 		require.NoError(t, post(time.Minute))
@@ -425,22 +412,17 @@ func TestTransportFloodOfHosts(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := send(ctx, tr, host+"/")
-		require.NoError(t, err)
+		try.To(send(ctx, tr, host+"/"))(t)
 		for i := range 5 * httpclient.MaxHolds {
-			_, err := send(ctx, tr, fmt.Sprintf("https://%d.example.net/", i))
-			require.NoError(t, err)
+			try.To(send(ctx, tr, fmt.Sprintf("https://%d.example.net/", i)))(t)
 			time.Sleep(time.Millisecond)
-			_, err = send(ctx, tr, host+"/")
+			_, err := send(ctx, tr, host+"/")
 			require.ErrorIs(t, err, httpclient.ErrHeldBack)
 			require.LessOrEqual(t, tr.Holds(), httpclient.MaxHolds)
 		}
-		r, err := http.NewRequestWithContext(ctx, "GET", host+"/", nil)
-		require.NoError(t, err)
+		r := try.To(http.NewRequestWithContext(ctx, "GET", host+"/", nil))(t)
 		r.Header.Set("Authorization", "Bearer 7")
-		answer, err := tr.RoundTrip(r)
-		require.NoError(t, err)
-		require.NoError(t, answer.Body.Close())
+		require.NoError(t, try.To(tr.RoundTrip(r))(t).Body.Close())
 	})
 }
 
@@ -464,12 +446,10 @@ func TestTransportCountsWhenItSends(t *testing.T) {
 		get(t, tr, "/")
 		require.Len(t, times, 2)
 		require.Greater(t, times[1], time.Hour)
-		v, err := lim.Peek(t.Context(), "pay", 1, feature.New(httplimit.KindHost, "api.example.org"))
-		require.NoError(t, err)
+		v := try.To(lim.Peek(t.Context(), "pay", 1, feature.New(httplimit.KindHost, "api.example.org")))(t)
 		require.Greater(t, v.RetryAfter, 59*time.Second)
 		time.Sleep(2 * time.Minute)
-		v, err = lim.Peek(t.Context(), "pay", 1, feature.New(httplimit.KindHost, "api.example.org"))
-		require.NoError(t, err)
+		v = try.To(lim.Peek(t.Context(), "pay", 1, feature.New(httplimit.KindHost, "api.example.org")))(t)
 		require.True(t, v.Allowed, "two of three a day are counted")
 	})
 }
@@ -478,10 +458,9 @@ func TestTransportCountsWhenItSends(t *testing.T) {
 // a service that is limited by the middleware of this package.
 func TestTransportOnServers(t *testing.T) {
 	lim := ownLimit(t, "2/h")
-	limit, err := httplimit.New(httplimit.Config{Limiter: lim, Event: "pay", Show: []string{httplimit.KindHost}, Features: []httplimit.Source{
+	limit := try.To(httplimit.New(httplimit.Config{Limiter: lim, Event: "pay", Show: []string{httplimit.KindHost}, Features: []httplimit.Source{
 		httplimit.NewSource(httplimit.KindHost, func(*http.Request) (string, error) { return "all", nil }),
-	}})
-	require.NoError(t, err)
+	}}))(t)
 	for _, h2 := range []bool{false, true} {
 		var mu sync.Mutex
 		seen := map[string]int{}
@@ -506,8 +485,7 @@ func TestTransportOnServers(t *testing.T) {
 		base.TLSClientConfig.ServerName = "example.com" // of the certificate
 		client := &http.Client{Transport: newTransport(t, httpclient.Config{Base: base}), Timeout: 10 * time.Second}
 		t.Cleanup(client.CloseIdleConnections)
-		address, err := url.Parse(site.URL)
-		require.NoError(t, err)
+		address := try.To(url.Parse(site.URL))(t)
 		for range 3 {
 			answer, err := client.Post(site.URL+"/elsewhere?port="+address.Port(), "text/plain", strings.NewReader("x"))
 			if err == nil {
@@ -744,9 +722,7 @@ func TestTransportKnowsAHostInAnySpelling(t *testing.T) {
 		"api.example.org:99999": {"http://api.example.org:99999"}, // no port: the request fails
 	} {
 		for _, spelling := range spellings {
-			r, err := http.NewRequest("GET", spelling, nil)
-			require.NoError(t, err)
-			require.Equal(t, want, httpclient.HostOf(r), spelling)
+			require.Equal(t, want, httpclient.HostOf(try.To(http.NewRequest("GET", spelling, nil))(t)), spelling)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
@@ -301,8 +302,7 @@ func TestBodyTimeout(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var gone error
 				lim := newLimiterOn(t, memory.New(memory.Config{}), counter.Config{}, limiter.Config{Rules: []limiter.Rule{by("ip", row.limits), skipped(by("email", "9/h"))}})
-				_, err := lim.Allow(t.Context(), "signup", feature.New("ip", "192.0.2.1"))
-				require.NoError(t, err)
+				try.To(lim.Allow(t.Context(), "signup", feature.New("ip", "192.0.2.1")))(t)
 				local := httplimit.NewSource("ip", func(*http.Request) (string, error) { return "192.0.2.1", nil })
 				h := newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{local, byEmail}, BodyTimeout: row.timeout})(
 					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -320,9 +320,7 @@ func TestBodyTimeout(t *testing.T) {
 				go func() {
 					_, _ = fmt.Fprintf(client, "POST / HTTP/1.1\r\nHost: x\r\n%s\r\nContent-Length: %d\r\n\r\n%s%s", asForm, len(half)+2, half, row.rest)
 				}()
-				line, err := bufio.NewReader(client).ReadString('\n')
-				require.NoError(t, err)
-				require.Contains(t, line, "HTTP/1.1 "+row.want)
+				require.Contains(t, try.To(bufio.NewReader(client).ReadString('\n'))(t), "HTTP/1.1 "+row.want)
 				require.Equal(t, row.after, time.Since(begin))
 				require.NoError(t, gone)
 				end()
@@ -395,8 +393,7 @@ func TestAHangingStoreIsWaitedForOnce(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &frozenStore{Atomic: memory.New(memory.Config{}), until: time.Now().Add(row.back)}
-				here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew + limiter.DefaultDecideWithin})
-				require.NoError(t, err)
+				here := try.To(counter.New(memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew + limiter.DefaultDecideWithin}))(t)
 				ip, email := by("ip", "5/h"), by("email", "5/h")
 				ip.OnFailure, email.OnFailure = row.ip, row.email
 				var outcomes []limiter.Outcome
@@ -468,8 +465,7 @@ func TestDeniedTakesOverTheConnection(t *testing.T) {
 		heard := make(chan error, 1)
 		lim := newLimiter(t, newClock(), by("user", "1/h"))
 		local := httplimit.NewSource("user", func(*http.Request) (string, error) { return "7", nil })
-		_, err := lim.Allow(t.Context(), "signup", feature.New("user", "7"))
-		require.NoError(t, err)
+		try.To(lim.Allow(t.Context(), "signup", feature.New("user", "7")))(t)
 		h := newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{local}, Denied: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			require.NoError(t, err)
@@ -480,8 +476,7 @@ func TestDeniedTakesOverTheConnection(t *testing.T) {
 			}()
 		})})(welcome)
 		client, end := connect(t, &http.Server{Handler: h})
-		_, err = io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
-		require.NoError(t, err)
+		try.To(io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"))(t)
 		time.Sleep(time.Minute)
 		_, _ = io.WriteString(client, "later")
 		require.NoError(t, <-heard)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 )
 
@@ -93,17 +94,13 @@ func TestSeveralValuesReadOnce(t *testing.T) {
 	// It was parsed once, too: what nobody parses again may change.
 	form, _, _ := q.parseForm()
 	form["y"] = []string{"changed"}
-	text, err := q.value(Form("y"))
-	require.NoError(t, err)
-	require.Equal(t, "changed", text)
+	require.Equal(t, "changed", try.To(q.value(Form("y")))(t))
 
 	next := q.next(noContext)
 	require.Nil(t, q.data, "it is the handler's alone")
 	require.Nil(t, next.Form, "the handler is to parse it")
 	require.Nil(t, r.Form)
-	got, err := readBody(next)
-	require.NoError(t, err)
-	require.Equal(t, body, got)
+	require.Equal(t, body, try.To(readBody(next))(t))
 	require.Equal(t, len(body), c.read)
 }
 
@@ -114,9 +111,7 @@ func TestEncodedBodyIsReadAsItIs(t *testing.T) {
 	q := newRequest(r, DefaultMaxBody)
 	_, err := q.value(Form("a"))
 	require.ErrorContains(t, err, "compressed")
-	text, err := q.value(readBody)
-	require.NoError(t, err)
-	require.Equal(t, "a=1", text)
+	require.Equal(t, "a=1", try.To(q.value(readBody))(t))
 }
 
 func TestRequestWithoutABody(t *testing.T) {
@@ -125,9 +120,7 @@ func TestRequestWithoutABody(t *testing.T) {
 		r.Body = none
 		q := newRequest(r, DefaultMaxBody)
 		for _, v := range []Value{Form("x"), JSON("x"), readBody} {
-			text, err := q.value(v)
-			require.NoError(t, err)
-			require.Empty(t, text)
+			require.Empty(t, try.To(q.value(v))(t))
 		}
 		require.Same(t, r, q.next(noContext))
 		require.Equal(t, none, r.Body)
@@ -170,8 +163,7 @@ func TestBodyBound(t *testing.T) {
 				}
 				require.Equal(t, c.consumed, source.read)
 			}
-			got, err := readBody(q.next(noContext))
-			require.NoError(t, err)
+			got := try.To(readBody(q.next(noContext)))(t)
 			require.Equal(t, len(body), len(got), "the handler reads all of it even so")
 			require.Equal(t, c.announced, q.next(noContext).ContentLength)
 		})
@@ -184,8 +176,7 @@ func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
 	r, _ := countedRequest("", "little")
 	r.ContentLength = DefaultMaxBody
 	q := newRequest(r, DefaultMaxBody)
-	_, err := q.bytes()
-	require.NoError(t, err)
+	try.To(q.bytes())(t)
 	require.Less(t, cap(q.data), 20<<10)
 }
 
@@ -254,13 +245,12 @@ func TestFormBeyondNetHTTP(t *testing.T) {
 func TestCloseOfTheHandlersBody(t *testing.T) {
 	r, source := countedRequest(formType, "a=1")
 	q := newRequest(r, DefaultMaxBody)
-	_, err := q.value(Form("a"))
-	require.NoError(t, err)
+	try.To(q.value(Form("a")))(t)
 	require.Zero(t, source.closed)
 	next := q.next(noContext)
 	require.NoError(t, next.Body.Close())
 	require.Equal(t, 1, source.closed)
-	_, err = readBody(next)
+	_, err := readBody(next)
 	require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
 }
 
@@ -269,8 +259,7 @@ func TestCloseWhileReading(t *testing.T) {
 	for range 100 {
 		r, _ := countedRequest("", strings.Repeat("x", 1000))
 		q := newRequest(r, DefaultMaxBody)
-		_, err := q.value(readBody)
-		require.NoError(t, err)
+		try.To(q.value(readBody))(t)
 		body := q.next(noContext).Body
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -293,17 +282,13 @@ func TestTemporaryFilesOfForm(t *testing.T) {
 		return r
 	}
 	t.Setenv("TMPDIR", dir+"/missing")
-	text, err := newRequest(file(1000000), DefaultMaxBody).value(Form("a"))
-	require.NoError(t, err)
+	text := try.To(newRequest(file(1000000), DefaultMaxBody).value(Form("a")))(t)
 	require.Equal(t, "1", text)
 
 	t.Setenv("TMPDIR", dir)
-	text, err = newRequest(file(formMemory+1), 64<<20).value(Form("a"))
-	require.NoError(t, err)
+	text = try.To(newRequest(file(formMemory+1), 64<<20).value(Form("a")))(t)
 	require.Equal(t, "1", text)
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Empty(t, entries)
+	require.Empty(t, try.To(os.ReadDir(dir))(t))
 }
 
 // Files of a form that an outer handler has parsed are its own.
@@ -313,8 +298,7 @@ func TestTemporaryFilesOfOthers(t *testing.T) {
 	require.NoError(t, r.ParseMultipartForm(0))
 	q := newRequest(r, DefaultMaxBody)
 	for _, v := range []Value{Form("a"), readBody} {
-		_, err := q.value(v)
-		require.NoError(t, err)
+		try.To(q.value(v))(t)
 	}
 	require.NotSame(t, r, q.next(noContext))
 	removeFiles(q.next(noContext), r)

@@ -15,6 +15,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limitertest"
 )
@@ -22,9 +23,7 @@ import (
 // limitByIP is a handler behind ByIP.
 func limitByIP(t testing.TB, store backend.Store, event, limits string) http.Handler {
 	t.Helper()
-	limit, err := httplimit.ByIP(store, event, limits)
-	require.NoError(t, err)
-	return limit(welcome)
+	return try.To(httplimit.ByIP(store, event, limits))(t)(welcome)
 }
 
 // from is the answer of h to a request of a peer, with lines of a header.

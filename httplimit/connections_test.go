@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -62,16 +63,12 @@ func TestTemporaryFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	files := func() int {
-		entries, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		return len(entries)
+		return len(try.To(os.ReadDir(dir))(t))
 	}
 	var body bytes.Buffer
 	w := multipart.NewWriter(&body)
-	part, err := w.CreateFormFile("file", "x")
-	require.NoError(t, err)
-	_, err = part.Write(bytes.Repeat([]byte("x"), 1000))
-	require.NoError(t, err)
+	part := try.To(w.CreateFormFile("file", "x"))(t)
+	try.To(part.Write(bytes.Repeat([]byte("x"), 1000)))(t)
 	require.NoError(t, w.WriteField("a", "1"))
 	require.NoError(t, w.Close())
 	parsed := 0
@@ -119,8 +116,7 @@ func TestOverConnections(t *testing.T) {
 		} {
 			got, err := s.Client().Post(s.URL, urlencoded, row.body)
 			require.NoError(t, err, row.name)
-			text, err := io.ReadAll(got.Body)
-			require.NoError(t, err)
+			text := try.To(io.ReadAll(got.Body))(t)
 			require.NoError(t, got.Body.Close())
 			require.Equal(t, row.status, got.StatusCode, row.name)
 			require.Contains(t, string(text), row.want, row.name)
@@ -153,8 +149,7 @@ func TestOverRawConnections(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := newSite(t, reading(t, 100, fields("a"))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				body, err := io.ReadAll(r.Body)
-				require.NoError(t, err)
+				body := try.To(io.ReadAll(r.Body))(t)
 				fmt.Fprint(w, string(body), " ", r.Trailer.Get("Sum"))
 			})))
 			answer := s.exchange(row.raw, row.ends)
@@ -185,19 +180,14 @@ func TestStream(t *testing.T) {
 	})))
 	in, out := io.Pipe()
 	go func() { _, _ = io.WriteString(out, "first") }()
-	got, err := s.Client().Post(s.URL+"/?q=1", "", in)
-	require.NoError(t, err)
+	got := try.To(s.Client().Post(s.URL+"/?q=1", "", in))(t)
 	defer got.Body.Close()
 	buf := make([]byte, 5)
-	_, err = io.ReadFull(got.Body, buf)
-	require.NoError(t, err)
+	try.To(io.ReadFull(got.Body, buf))(t)
 	require.Equal(t, "first", string(buf))
-	_, err = io.WriteString(out, "later")
-	require.NoError(t, err)
+	try.To(io.WriteString(out, "later"))(t)
 	require.NoError(t, out.Close())
-	rest, err := io.ReadAll(got.Body)
-	require.NoError(t, err)
-	require.Equal(t, "later", string(rest))
+	require.Equal(t, "later", string(try.To(io.ReadAll(got.Body))(t)))
 }
 
 // Two middlewares on one route, and a bound of net/http's around them.

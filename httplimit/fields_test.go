@@ -24,6 +24,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -213,8 +214,7 @@ func TestLegacyHeaders(t *testing.T) {
 		after := time.Now()
 		require.Equal(t, []string{row.limit}, got.header.Values("X-RateLimit-Limit"), row)
 		require.Equal(t, []string{row.remaining}, got.header.Values("X-RateLimit-Remaining"), row)
-		reset, err := strconv.ParseInt(got.header.Get("X-RateLimit-Reset"), 10, 64)
-		require.NoError(t, err)
+		reset := try.To(strconv.ParseInt(got.header.Get("X-RateLimit-Reset"), 10, 64))(t)
 		require.False(t, time.Unix(reset, 0).Before(before.Add(row.reset)), row)
 		require.True(t, time.Unix(reset-1, 0).Before(after.Add(row.reset)), row)
 	}
@@ -264,11 +264,9 @@ func TestWhatIsCountedForOthersIsNotShown(t *testing.T) {
 			ip, email, user := fmt.Sprintf("198.51.100.%d", 250+rng.IntN(3)), fmt.Sprintf("somebody%d@mail.example", rng.IntN(3)), fmt.Sprintf("person%d", rng.IntN(3))
 			n := 1 + rng.Int64N(3)
 			// A denial counts nothing: the middleware gets such a verdict.
-			peeked, err := cfg.Limiter.Peek(t.Context(), "signup", n, feature.IP(netip.MustParseAddr(ip)), feature.Email(email), feature.New("user", user))
-			require.NoError(t, err)
+			peeked := try.To(cfg.Limiter.Peek(t.Context(), "signup", n, feature.IP(netip.MustParseAddr(ip)), feature.Email(email), feature.New("user", user)))(t)
 			// The rules by address and user are asked first, and for one hit: mail and cost need the body.
-			first, err := cfg.Limiter.Peek(t.Context(), "signup", 1, feature.IP(netip.MustParseAddr(ip)), feature.Unknown("email"), feature.New("user", user))
-			require.NoError(t, err)
+			first := try.To(cfg.Limiter.Peek(t.Context(), "signup", 1, feature.IP(netip.MustParseAddr(ip)), feature.Unknown("email"), feature.New("user", user)))(t)
 			if !first.Allowed {
 				peeked = first
 			}
@@ -278,8 +276,7 @@ func TestWhatIsCountedForOthersIsNotShown(t *testing.T) {
 				verdict = peeked
 				denied++
 			}
-			next, err := cfg.Limiter.Peek(t.Context(), "signup", 1, feature.IP(netip.MustParseAddr(ip)), feature.Email(email), feature.New("user", user))
-			require.NoError(t, err)
+			next := try.To(cfg.Limiter.Peek(t.Context(), "signup", 1, feature.IP(netip.MustParseAddr(ip)), feature.Email(email), feature.New("user", user)))(t)
 			requireFields(t, got, &verdict, &next, rules, show)
 			all := fmt.Sprint(got)
 			for _, text := range []string{ip, "somebody", "mail.example", "person", "127.0.0.1"} {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // clientOf is the client of a request, by a ClientIP with the proxies tenNet.
@@ -384,8 +385,7 @@ func TestRealConnections(t *testing.T) {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, c.Of(r)) })
 	}
 	direct, behind := newSite(t, of(tenNet...)), newSite(t, of(netip.MustParsePrefix("127.0.0.0/8")))
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	require.NoError(t, err)
+	l := try.To(net.Listen("unix", filepath.Join(t.TempDir(), "s")))(t)
 	socket := &site{t, &httptest.Server{Listener: l, Config: &http.Server{Handler: of(tenNet...)}}}
 	socket.Start()
 	t.Cleanup(socket.Close)

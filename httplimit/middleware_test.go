@@ -20,6 +20,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limitertest"
 )
@@ -45,11 +46,8 @@ func newLimiter(t testing.TB, c *limitertest.Clock, rules ...limiter.Rule) *limi
 
 func newLimiterOn(t testing.TB, store backend.Store, cc counter.Config, lc limiter.Config) *limiter.Limiter {
 	t.Helper()
-	c, err := counter.New(store, cc)
-	require.NoError(t, err)
-	lim, err := limiter.New(c, lc)
-	require.NoError(t, err)
-	return lim
+	c := try.To(counter.New(store, cc))(t)
+	return try.To(limiter.New(c, lc))(t)
 }
 
 // newLimit is a middleware for the event "signup", unless cfg says otherwise.
@@ -58,9 +56,7 @@ func newLimit(t testing.TB, cfg httplimit.Config) func(http.Handler) http.Handle
 	if cfg.Event == "" {
 		cfg.Event = "signup"
 	}
-	limit, err := httplimit.New(cfg)
-	require.NoError(t, err)
-	return limit
+	return try.To(httplimit.New(cfg))(t)
 }
 
 var (
@@ -148,10 +144,9 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		require.EqualError(t, err, row.want)
 		require.Nil(t, limit)
 	}
-	_, err := httplimit.New(httplimit.Config{Limiter: lim, Event: "signup", Features: both})
-	require.NoError(t, err)
+	try.To(httplimit.New(httplimit.Config{Limiter: lim, Event: "signup", Features: both}))(t)
 	shared := limiter.Rule{Event: "export", Kind: "all", Limits: counter.MustLimits("1/d"), IfMissing: limiter.MissingShare}
-	_, err = httplimit.New(httplimit.Config{Limiter: newLimiter(t, newClock(), shared), Event: "export"})
+	_, err := httplimit.New(httplimit.Config{Limiter: newLimiter(t, newClock(), shared), Event: "export"})
 	require.NoError(t, err, "one key for all needs no feature")
 }
 
@@ -163,8 +158,7 @@ func TestConfigIsCopied(t *testing.T) {
 		Features: []httplimit.Source{httplimit.IP(httplimit.ClientIP{Proxies: proxies}), byUser},
 		Show:     []string{"ip"},
 	}
-	limit, err := httplimit.New(cfg)
-	require.NoError(t, err)
+	limit := try.To(httplimit.New(cfg))(t)
 	proxies[0] = netip.MustParsePrefix("127.0.0.0/8")
 	cfg.Features[1] = httplimit.NewSource("user", httplimit.Header("Other"))
 	cfg.Show[0] = "user"

@@ -16,13 +16,13 @@ import (
 
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // The lines of docs/http.md in real proxies: the handler finds the address that has
 // connected to the first proxy, whatever the client writes.
 func TestProxies(t *testing.T) {
-	page, err := os.ReadFile("../docs/http.md")
-	require.NoError(t, err)
+	page := try.To(os.ReadFile("../docs/http.md"))(t)
 	_, table, found := strings.Cut(string(page), "### Lines for proxies")
 	require.True(t, found)
 	rows := map[string][2]string{} // lines and ClientIP by proxy
@@ -91,13 +91,10 @@ func TestProxies(t *testing.T) {
 				{"X-Forwarded-For": {","}, "X-Real-Ip": {""}, "Forwarded": {""}},
 				{"X-Forwarded-For": {claimed}, "Connection": {"X-Forwarded-For, X-Real-IP, Forwarded"}},
 			} {
-				r, err := http.NewRequest("GET", "http://"+address+"/", nil)
-				require.NoError(t, err)
+				r := try.To(http.NewRequest("GET", "http://"+address+"/", nil))(t)
 				r.Header = lie
-				answer, err := visitor.Do(r)
-				require.NoError(t, err)
-				got, err := io.ReadAll(answer.Body)
-				require.NoError(t, err)
+				answer := try.To(visitor.Do(r))(t)
+				got := try.To(io.ReadAll(answer.Body))(t)
 				require.NoError(t, answer.Body.Close())
 				require.Equal(t, 200, answer.StatusCode)
 				require.Regexp(t, "^(true "+client+"\n)+$", string(got), lie)
@@ -111,9 +108,7 @@ func TestProxies(t *testing.T) {
 // the line of docs/http.md. It keeps no denial.
 func TestCache(t *testing.T) {
 	const drop = "proxy_hide_header RateLimit; proxy_hide_header RateLimit-Policy;"
-	page, err := os.ReadFile("../docs/http.md")
-	require.NoError(t, err)
-	require.Contains(t, string(page), "`"+drop+"`")
+	require.Contains(t, string(try.To(os.ReadFile("../docs/http.md"))(t)), "`"+drop+"`")
 	limit := newLimit(t, httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "2/h")), Features: []httplimit.Source{byIP}})
 	app := httptest.NewServer(limit(welcome))
 	t.Cleanup(app.Close)
@@ -126,8 +121,7 @@ func TestCache(t *testing.T) {
 			if request.status == 429 && row.lines == "" {
 				continue // of two an hour the second cache gets one
 			}
-			answer, err := http.Get("http://" + cache + request.path)
-			require.NoError(t, err)
+			answer := try.To(http.Get("http://" + cache + request.path))(t)
 			require.NoError(t, answer.Body.Close())
 			require.Equal(t, request.status, answer.StatusCode)
 			require.Equal(t, request.cache, answer.Header.Get("X-Cache"))

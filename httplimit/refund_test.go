@@ -25,6 +25,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -211,8 +212,7 @@ func TestRefundIsBeforeTheAnswer(t *testing.T) {
 			last := io.NopCloser(nil)
 			defer func() { _ = last.Close() }()
 			for range 200 {
-				got, err := s.Client().Get(s.URL)
-				require.NoError(t, err)
+				got := try.To(s.Client().Get(s.URL))(t)
 				require.Less(t, got.StatusCode, 300)
 				require.NoError(t, last.Close()) // ends the handler before, which may still have run
 				last = got.Body
@@ -588,8 +588,7 @@ func TestOpenHitsAreNoWindow(t *testing.T) {
 			wait := func(a answer) int {
 				t.Helper()
 				require.Equal(t, 429, a.status)
-				seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
-				require.NoError(t, err)
+				seconds := try.To(strconv.Atoi(a.header.Get("Retry-After")))(t)
 				require.Equal(t, []string{"", fmt.Sprint(seconds)}, regexp.MustCompile(`r=0(.*);t=(\d+)$`).FindStringSubmatch(a.header.Get("RateLimit"))[1:])
 				return seconds
 			}
@@ -654,7 +653,5 @@ func TestHijackedHitsAreNotOpen(t *testing.T) {
 	}))
 	h.ServeHTTP(hijacking{httptest.NewRecorder(), noHijack{}}, httptest.NewRequest("GET", "/", nil))
 	require.Equal(t, 429, denied.Code)
-	seconds, err := strconv.Atoi(denied.Header().Get("Retry-After"))
-	require.NoError(t, err)
-	require.Greater(t, seconds, 890)
+	require.Greater(t, try.To(strconv.Atoi(denied.Header().Get("Retry-After")))(t), 890)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -219,8 +220,7 @@ func newHerd(t *testing.T, store backend.Store, cfg counter.Config, proto string
 	var p http.Protocols
 	set(&p)
 	server := &http.Server{Handler: newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{byUser}})(welcome), Protocols: &p}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := try.To(net.Listen("tcp", "127.0.0.1:0"))(t)
 	served := make(chan error)
 	go func() { served <- server.Serve(listener) }()
 	transport := &http.Transport{Protocols: &p, DialContext: (&net.Dialer{Timeout: patience}).DialContext}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // secret stands in every request of the tables below with an error, and in no
@@ -172,9 +173,7 @@ func TestForm(t *testing.T) {
 			requireValue(t, httplimit.Form("email"), `form field "email"`, r, c.want, c.status, c.reason)
 			require.Nil(t, r.Form, "the handler is to parse it")
 			require.Nil(t, r.MultipartForm)
-			body, err := io.ReadAll(r.Body)
-			require.NoError(t, err)
-			require.Equal(t, c.body, string(body))
+			require.Equal(t, c.body, string(try.To(io.ReadAll(r.Body))(t)))
 			if c.status == 0 {
 				requireValue(t, httplimit.Form("email"), `form field "email"`, newRequest(c.method, c.query, c.contentType, c.body), newRequest(c.method, c.query, c.contentType, c.body).FormValue("email"), 0, "")
 			}
@@ -211,8 +210,7 @@ func TestFormParsedBefore(t *testing.T) {
 	})
 	t.Run("as a stream of parts", func(t *testing.T) {
 		r := newRequest("POST", "", multiparts, body)
-		_, err := r.MultipartReader()
-		require.NoError(t, err)
+		try.To(r.MultipartReader())(t)
 		requireValue(t, httplimit.Form("email"), `form field "email"`, r, "", 400, "the form could not be read")
 	})
 	t.Run("as a file", func(t *testing.T) {
@@ -279,9 +277,7 @@ func TestJSON(t *testing.T) {
 		for _, text := range row.bodies {
 			r := newRequest("POST", "", "text/plain", text)
 			requireValue(t, httplimit.JSON(path...), fmt.Sprintf("JSON field %q", row.path), r, row.want, status, row.reason)
-			body, err := io.ReadAll(r.Body)
-			require.NoError(t, err)
-			require.Equal(t, text, string(body))
+			require.Equal(t, text, string(try.To(io.ReadAll(r.Body))(t)))
 		}
 	}
 }

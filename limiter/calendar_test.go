@@ -13,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -156,8 +157,7 @@ func TestRulesByTheCalendar(t *testing.T) {
 				{limiter.Under(user("own"), counter.MustLimits("4 per day in Asia/Kolkata")), 4, "2026-03-28T18:30:00Z"},
 			} {
 				now = time.Date(2026, 3, 28, 3, 0, 0, 0, time.UTC)
-				ends, err := time.Parse(time.RFC3339, row.ends)
-				require.NoError(t, err)
+				ends := try.To(time.Parse(time.RFC3339, row.ends))(t)
 				for range row.max {
 					require.True(t, allow(t, lim, row.of).Allowed)
 				}
@@ -183,8 +183,7 @@ func TestRulesByTheCalendar(t *testing.T) {
 
 // Limits by the calendar bound what limits that slide do: the field is named.
 func TestLimitsByTheCalendarFitTheLadder(t *testing.T) {
-	hours, err := tiers.Parse("1h:32d")
-	require.NoError(t, err)
+	hours := try.To(tiers.Parse("1h:32d"))(t)
 	for want, set := range map[string]func(r *limiter.Rule){
 		`.Limits has 3 per day in UTC and 4 per day in UTC, want one limit for each window`: func(r *limiter.Rule) { r.Limits = counter.MustLimits("3 per day in UTC, 4 per day in UTC") },
 		`.Plans[0]: counter: limit 1 per day in Asia/Kolkata: ladder "1h:32d" has buckets of 1h for it, and the day in Asia/Kolkata does not begin with a bucket`: func(r *limiter.Rule) {
@@ -200,7 +199,7 @@ func TestLimitsByTheCalendarFitTheLadder(t *testing.T) {
 		require.ErrorContains(t, err, `rule "signup" by "user": Config.Rules[0]`+want)
 	}
 	lim := onMemory(t, by("user", "1 per day in UTC"))
-	_, err = lim.Allow(ctx, "signup", limiter.Under(user("ada"), counter.MustLimits("1 per month in UTC")))
+	_, err := lim.Allow(ctx, "signup", limiter.Under(user("ada"), counter.MustLimits("1 per month in UTC")))
 	require.ErrorContains(t, err, `limits of the call by "user": counter: limit 1 per month in UTC`)
 	_, err = limiter.New(derivingCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("user", "1 per day in UTC"), by("user", "2/d, 2 per day in UTC")}})
 	require.ErrorContains(t, err, `Config.Rules[1].Limits has 2 per day in UTC, but Config.Rules[0] has 1 per day in UTC, want one limit for each window`)

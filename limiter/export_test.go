@@ -4,10 +4,9 @@ import (
 	"context"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // BanHits is the number of hits that the ban of a feature holds: a ban is one.
@@ -15,8 +14,7 @@ func BanHits(t testing.TB, l *Limiter, event, text string) int64 {
 	of := l.rules.Load().events[event]
 	kind := feature.KindOf(text)
 	b := of.by(kind, false).ban
-	n, err := b.counter.Count(context.Background(), counter.Key{Event: event, Feature: banPrefix + text}, b.seen[len(b.seen)-1].Per)
-	require.NoError(t, err)
+	n := try.To(b.counter.Count(context.Background(), counter.Key{Event: event, Feature: banPrefix + text}, b.seen[len(b.seen)-1].Per))(t)
 	return n.High
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -67,16 +68,12 @@ func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.
 // derivingCounter makes a Counter of cfg alone: without a Ladder each rule derives its own.
 func derivingCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.Counter {
 	t.Helper()
-	c, err := counter.New(store, cfg)
-	require.NoError(t, err)
-	return c
+	return try.To(counter.New(store, cfg))(t)
 }
 
 func newLimiter(t testing.TB, c *counter.Counter, cfg limiter.Config) *limiter.Limiter {
 	t.Helper()
-	lim, err := limiter.New(c, cfg)
-	require.NoError(t, err)
-	return lim
+	return try.To(limiter.New(c, cfg))(t)
 }
 
 // onMemory makes a Limiter with these rules, each on a ladder of its own, on an
@@ -156,17 +153,13 @@ func must(t testing.TB) func(limiter.Verdict, error) limiter.Verdict {
 
 func usageOf(t testing.TB, lim *limiter.Limiter, features ...feature.Feature) []limiter.Usage {
 	t.Helper()
-	usage, err := lim.Usage(ctx, "signup", features...)
-	require.NoError(t, err)
-	return usage
+	return try.To(lim.Usage(ctx, "signup", features...))(t)
 }
 
 // counted is the count of a key in c.
 func counted(t testing.TB, c *counter.Counter, feature string) int64 {
 	t.Helper()
-	n, err := c.Count(ctx, key(feature), time.Hour)
-	require.NoError(t, err)
-	return n.High
+	return try.To(c.Count(ctx, key(feature), time.Hour))(t).High
 }
 
 // countingStore is a memory store that counts steps and the keys in the steps.
@@ -292,26 +285,22 @@ func onStores(t *testing.T, test func(t *testing.T, store backend.Store, in stor
 	})
 	t.Run("redis", func(t *testing.T) {
 		addr := servertest.Redis(t)
-		store, err := redis.Open("redis://"+addr+"/0?pool_timeout=20s&read_timeout=20s", redis.Config{IOTimeout: patience})
-		require.NoError(t, err)
+		store := try.To(redis.Open("redis://"+addr+"/0?pool_timeout=20s&read_timeout=20s", redis.Config{IOTimeout: patience}))(t)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		client := goredis.NewClient(&goredis.Options{Addr: addr})
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
 		test(t, store, storedAs(func() map[string]time.Duration {
 			lives := map[string]time.Duration{}
-			keys, err := client.Keys(ctx, "*").Result()
-			require.NoError(t, err)
+			keys := try.To(client.Keys(ctx, "*").Result())(t)
 			for _, name := range keys {
-				lives[name], err = client.PTTL(ctx, name).Result()
-				require.NoError(t, err)
+				lives[name] = try.To(client.PTTL(ctx, name).Result())(t)
 			}
 			return lives
 		}))
 	})
 	t.Run("memcached", func(t *testing.T) {
 		addr := servertest.Memcached(t)
-		store, err := memcache.New(memcache.Config{IOTimeout: patience}, addr)
-		require.NoError(t, err)
+		store := try.To(memcache.New(memcache.Config{IOTimeout: patience}, addr))(t)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		test(t, store, storedAs(func() map[string]time.Duration { return itemLives(t, addr) }))
 	})
@@ -319,29 +308,24 @@ func onStores(t *testing.T, test func(t *testing.T, store backend.Store, in stor
 
 // itemLives are the times to live of all items of a memcached.
 func itemLives(t *testing.T, addr string) map[string]time.Duration {
-	conn, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
+	conn := try.To(net.Dial("tcp", addr))(t)
 	defer conn.Close()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-	_, err = fmt.Fprint(conn, "lru_crawler metadump all\r\n")
-	require.NoError(t, err)
+	try.To(fmt.Fprint(conn, "lru_crawler metadump all\r\n"))(t)
 	lives := map[string]time.Duration{}
 	for in := bufio.NewScanner(conn); in.Scan() && in.Text() != "END"; {
 		if strings.HasPrefix(in.Text(), "BUSY") { // the server's own crawler, or that of another test
 			time.Sleep(10 * time.Millisecond)
-			_, err = fmt.Fprint(conn, "lru_crawler metadump all\r\n")
-			require.NoError(t, err)
+			try.To(fmt.Fprint(conn, "lru_crawler metadump all\r\n"))(t)
 			continue
 		}
 		var name string
 		var end int64 = -1
 		for field := range strings.FieldsSeq(in.Text()) {
 			if key, value, _ := strings.Cut(field, "="); key == "key" {
-				name, err = url.PathUnescape(value)
-				require.NoError(t, err)
+				name = try.To(url.PathUnescape(value))(t)
 			} else if key == "exp" {
-				end, err = strconv.ParseInt(value, 10, 64)
-				require.NoError(t, err)
+				end = try.To(strconv.ParseInt(value, 10, 64))(t)
 			}
 		}
 		require.Positive(t, end, "%s: never expires", in.Text())

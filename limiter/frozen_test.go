@@ -16,6 +16,7 @@ import (
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -31,12 +32,10 @@ func TestFrozenServer(t *testing.T) {
 			var store backend.Store
 			var closeStore func() error
 			if kind.name == "Redis" {
-				s, err := redis.Open("redis://"+w.server.Addr, redis.Config{})
-				require.NoError(t, err)
+				s := try.To(redis.Open("redis://"+w.server.Addr, redis.Config{}))(t)
 				store, closeStore = s, s.Close
 			} else {
-				s, err := memcache.New(memcache.Config{}, w.server.Addr)
-				require.NoError(t, err)
+				s := try.To(memcache.New(memcache.Config{}, w.server.Addr))(t)
 				store, closeStore = s, s.Close
 			}
 			lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}})

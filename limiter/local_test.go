@@ -12,6 +12,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -153,8 +154,7 @@ func TestCarryBack(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		require.Equal(t, limiter.OutcomeOverLimit, peek(t, other, 1, home).Outcome(), "another process")
 		require.EqualValues(t, 20, counted(t, s.c, "ip:192.0.2.1"))
-		points, err := s.c.Series(ctx, key("ip:192.0.2.1"), began, began.Add(30*time.Second), time.Second)
-		require.NoError(t, err)
+		points := try.To(s.c.Series(ctx, key("ip:192.0.2.1"), began, began.Add(30*time.Second), time.Second))(t)
 		for _, p := range points {
 			require.Equal(t, admitted[p.Start.Unix()], p.Count, p.Start)
 		}
@@ -168,7 +168,7 @@ func TestCarryBack(t *testing.T) {
 		require.Equal(t, limiter.OutcomeAdmitted, allow(t, s.lim, home).Outcome())
 		require.NoError(t, s.lim.Close(ctx))
 		require.NoError(t, s.lim.Close(ctx))
-		_, err = s.lim.Allow(ctx, "signup", home)
+		_, err := s.lim.Allow(ctx, "signup", home)
 		require.ErrorIs(t, err, limiter.ErrClosed)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -89,10 +90,8 @@ func TestManyRulesDecideAsFew(t *testing.T) {
 				}
 			}
 			n := r.Int64N(3) + 1
-			want, err := lims[0].AllowN(ctx, "signup", n, features...)
-			require.NoError(t, err)
-			have, err := lims[1].AllowN(ctx, "signup", n, features...)
-			require.NoError(t, err)
+			want := try.To(lims[0].AllowN(ctx, "signup", n, features...))(t)
+			have := try.To(lims[1].AllowN(ctx, "signup", n, features...))(t)
 			require.Equal(t, says(want), says(have), "%v of %v", features, few)
 			now = now.Add(time.Second)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -82,8 +83,7 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		{windows(1, 30), windows(31, 2)},
 		{by("ip", "5/h"), {Event: "log in: \x00", Kind: "ip", Limits: counter.MustLimits("5/h")}},
 	} {
-		_, err := limiter.New(c, limiter.Config{Rules: rules})
-		require.NoError(t, err)
+		try.To(limiter.New(c, limiter.Config{Rules: rules}))(t)
 	}
 }
 
@@ -150,8 +150,7 @@ func TestRulesAreText(t *testing.T) {
 		ifMissing(limiter.MissingSkip, onFailure(limiter.FailOpen, by("user", "5/h"))),
 		ifMissing(limiter.MissingShare, onFailure(limiter.FailLocal, by("email", "5/h"))),
 	}
-	text, err := json.Marshal(written)
-	require.NoError(t, err)
+	text := try.To(json.Marshal(written))(t)
 	require.JSONEq(t, `[
 		{"Event": "signup", "Kind": "ip", "Limits": "5/h, 20/d", "OnFailure": "fail-closed", "IfMissing": "deny"},
 		{"Event": "signup", "Kind": "user", "Limits": "5/h", "OnFailure": "fail-open", "IfMissing": "skip"},
@@ -178,8 +177,7 @@ func TestConstantsAreText(t *testing.T) {
 	for o := limiter.OutcomeOverLimit; o <= limiter.OutcomeForgotten; o++ {
 		counts[o] = int(o)
 	}
-	text, err := json.Marshal(counts)
-	require.NoError(t, err)
+	text := try.To(json.Marshal(counts))(t)
 	require.JSONEq(t, `{"over-limit": 0, "missing": 1, "failed-closed": 2, "admitted": 3, "skipped": 4, "failed-open": 5, "local-over-limit": 6, "local-admitted": 7, "banned": 8, "denied": 9, "exempt": 10, "forgotten": 11}`, string(text))
 	var read map[limiter.Outcome]int
 	require.NoError(t, json.Unmarshal(text, &read))
@@ -259,9 +257,7 @@ func TestOverrides(t *testing.T) {
 	clock.pass(time.Hour)
 	decided(limiter.OutcomeExempt, ip("192.0.2.129"))
 
-	of, err := lim.Usage(ctx, "signup", ip("192.0.2.1"))
-	require.NoError(t, err)
-	require.Equal(t, "office", of[0].Override.Comment)
+	require.Equal(t, "office", try.To(lim.Usage(ctx, "signup", ip("192.0.2.1")))(t)[0].Override.Comment)
 }
 
 func TestNewChecksOverrides(t *testing.T) {

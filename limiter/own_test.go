@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -60,11 +61,10 @@ func TestTimes(t *testing.T) {
 		require.NoError(t, before.Refund(ctx, &charged))
 		lim = fresh()
 		require.False(t, peek(t, lim, 1, home, limiter.Times(ada, 16)).Allowed)
-		v, err := lim.WaitN(ctx, "signup", 1, home, limiter.Times(ada, 15))
-		require.NoError(t, err)
+		v = try.To(lim.WaitN(ctx, "signup", 1, home, limiter.Times(ada, 15)))(t)
 		require.True(t, v.Allowed)
 		left(17, 0, 20)
-		_, err = lim.Wait(ctx, "signup", home, limiter.Times(ada, 21))
+		_, err := lim.Wait(ctx, "signup", home, limiter.Times(ada, 21))
 		require.ErrorIs(t, err, limiter.ErrNever)
 		require.ErrorContains(t, err, "n is 21, want at most 20 under 20/h by \"user\"")
 	})
@@ -209,8 +209,7 @@ func TestCharged(t *testing.T) {
 		lim, c := withClock(t, store, newClock(), by("ip", "3/h"), limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits("5/h"), Ban: limiter.Bans{2 * time.Hour}})
 		home, cost := ip("192.0.2.1"), limiter.Charged(limiter.Times(user("ada"), 3))
 		ladder := lim.Rules("signup")[1].Ladder
-		of, err := c.With(ladder, nil)
-		require.NoError(t, err)
+		of := try.To(c.With(ladder, nil))(t)
 		for i, over := range []bool{false, true, true} {
 			v := allow(t, lim, home, cost)
 			require.Equal(t, []any{limiter.OutcomeAdmitted, "ip"}, []any{v.Outcome(), v.Kind()})

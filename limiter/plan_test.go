@@ -12,6 +12,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -191,10 +192,8 @@ func TestPlanBesideASoftRule(t *testing.T) {
 
 // Each rule has the ladder of all limits that the rule may have.
 func TestLadderOfARule(t *testing.T) {
-	given, err := tiers.Parse("10s:1d")
-	require.NoError(t, err)
-	other, err := tiers.Parse("1s:1d, 1m:1d")
-	require.NoError(t, err)
+	given := try.To(tiers.Parse("10s:1d"))(t)
+	other := try.To(tiers.Parse("1s:1d, 1m:1d"))(t)
 	plan := by("ip", "5/m")
 	plan.Plans = []counter.Limits{counter.MustLimits("9/s"), counter.MustLimits("9/h")}
 	elsewhere := by("user", "5/m")
@@ -285,8 +284,7 @@ func TestShareOfMax(t *testing.T) {
 	} {
 		limits := counter.MustLimits(row.limit)
 		per, limit := limits[0].Per, limits[0]
-		finest, err := row.ladder.Finest(per)
-		require.NoError(t, err)
+		finest := try.To(row.ladder.Finest(per))(t)
 		g := row.ladder.At(finest).Width
 		for _, skew := range []time.Duration{-1, counter.DefaultSkew} {
 			want := float64(per) / float64(per+g+max(0, skew))
@@ -296,8 +294,7 @@ func TestShareOfMax(t *testing.T) {
 				step := per/time.Duration(rate*limit.Max) + 7*time.Microsecond // not in step with the buckets
 				begin, admitted := now, 0
 				for now.Sub(begin) < (windows+2)*per {
-					v, err := c.Take(ctx, key("ip:192.0.2.1"), 1, limits)
-					require.NoError(t, err)
+					v := try.To(c.Take(ctx, key("ip:192.0.2.1"), 1, limits))(t)
 					if v.Allowed && now.Sub(begin) >= 2*per { // in the steady state
 						admitted++
 					}

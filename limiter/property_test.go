@@ -16,6 +16,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -62,9 +63,7 @@ func newWorld(t *testing.T, r *rand.Rand, on func() backend.Store) *world {
 		cfg.Skew = -1
 	}
 	if i := r.IntN(6); i < 3 { // else each rule derives its ladder
-		var err error
-		cfg.Ladder, err = tiers.Parse([]string{"1s:1d, 1m:1d, 1h:1d", "100ms:1m, 1s:1h, 1m:1d", "10s:1d"}[i])
-		require.NoError(t, err)
+		cfg.Ladder = try.To(tiers.Parse([]string{"1s:1d, 1m:1d, 1h:1d", "100ms:1m, 1s:1h, 1m:1d", "10s:1d"}[i]))(t)
 	}
 	plans := r.IntN(2) * 2
 	for _, kind := range []string{"ip", "email", "user"} {

@@ -13,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -28,8 +29,7 @@ func withReceipts(t testing.TB, store backend.Store, cfg counter.Config, rules .
 
 func receiptOf(t testing.TB, lim *limiter.Limiter, v limiter.Verdict) []byte {
 	t.Helper()
-	receipt, err := lim.Receipt(&v)
-	require.NoError(t, err)
+	receipt := try.To(lim.Receipt(&v))(t)
 	require.NotEmpty(t, receipt)
 	return receipt
 }
@@ -46,13 +46,12 @@ func TestReceiptIsRefundedByAnotherProcess(t *testing.T) {
 		v := allowN(t, one, 2, features...)
 		require.Equal(t, []bool{true, false}, []bool{v.Allowed, v.Soft[0].Denied})
 		same := v
-		receipt, err := one.Receipt(&v)
-		require.NoError(t, err)
+		receipt := try.To(one.Receipt(&v))(t)
 		for _, text := range []string{"192.0.2.1", "ada", "user", "signup"} {
 			require.NotContains(t, string(receipt), text)
 		}
 		t.Logf("%d bytes", len(receipt))
-		_, err = one.Receipt(&same)
+		_, err := one.Receipt(&same)
 		require.EqualError(t, err, "limiter: Receipt: the Verdict was refunded, settled or has a receipt already, want one of them")
 		require.NoError(t, one.Refund(ctx, &v))
 		require.NoError(t, one.Refund(ctx, &same))
@@ -100,9 +99,7 @@ func TestReceiptIsRefundedOnce(t *testing.T) {
 			racers.Wait()
 			require.EqualValues(t, 1, refunded.Load())
 		}
-		v, err := processes[1].Peek(ctx, "signup", 0, user("ada"))
-		require.NoError(t, err)
-		require.EqualValues(t, 9, v.Remaining)
+		require.EqualValues(t, 9, try.To(processes[1].Peek(ctx, "signup", 0, user("ada")))(t).Remaining)
 	})
 }
 
@@ -207,8 +204,7 @@ func TestReceiptErrors(t *testing.T) {
 	lim := withReceipts(t, memory.New(memory.Config{}), counter.Config{}, by("user", "1/h"))
 	_, err = lim.Receipt(&v)
 	require.EqualError(t, err, "limiter: Receipt: the Verdict is of another Counter")
-	long, err := lim.Allow(ctx, "signup", user(strings.Repeat("x", limiter.MaxReceipt)))
-	require.NoError(t, err)
+	long := try.To(lim.Allow(ctx, "signup", user(strings.Repeat("x", limiter.MaxReceipt))))(t)
 	_, err = lim.Receipt(&long)
 	require.ErrorContains(t, err, "limiter: Receipt: the receipt has 656")
 	require.ErrorContains(t, err, " bytes, want at most 65536")

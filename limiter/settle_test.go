@@ -14,6 +14,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -28,8 +29,7 @@ func TestSettle(t *testing.T) {
 		for i, used := range []int64{0, 30, 80, 130} {
 			name := string(rune('a' + i))
 			of := []feature.Feature{limiter.Times(feature.New("user", name), 1), feature.New("tenant", name), feature.New("model", name)}
-			v, err := lim.AllowN(ctx, "signup", 80, of...)
-			require.NoError(t, err)
+			v := try.To(lim.AllowN(ctx, "signup", 80, of...))(t)
 			require.True(t, v.Allowed)
 			waits := make(chan error, 1)
 			if used < 80 {

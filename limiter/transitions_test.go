@@ -20,6 +20,7 @@ import (
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -34,8 +35,7 @@ func TestLogger(t *testing.T) {
 		lim, broken := stage.lim, &stage.store.broken
 		call := func(event string, features ...feature.Feature) {
 			t.Helper()
-			_, err := lim.Allow(ctx, event, features...)
-			require.NoError(t, err)
+			try.To(lim.Allow(ctx, event, features...))(t)
 		}
 		lines := func() []string {
 			said := strings.Split(strings.TrimSuffix(log.String(), "\n"), "\n")
@@ -168,23 +168,20 @@ func (s *clockedStore) Report() backend.Report { return backend.Report{} }
 // A limiter is ready while its store is, and says so within DecideWithin.
 func TestCheck(t *testing.T) {
 	rules := []limiter.Rule{{Event: "signup", Kind: "ip", Limits: counter.MustLimits("5/h")}}
-	l, err := limiter.New(newCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: rules})
-	require.NoError(t, err)
+	l := try.To(limiter.New(newCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: rules}))(t)
 	require.NoError(t, l.Check(t.Context()))
 
 	server := servertest.StartRedis(t)
-	store, err := redis.Open("redis://"+server.Addr, redis.Config{})
-	require.NoError(t, err)
+	store := try.To(redis.Open("redis://"+server.Addr, redis.Config{}))(t)
 	t.Cleanup(func() { store.Close() })
 	const within = 300 * time.Millisecond
 	c := derivingCounter(t, store, counter.Config{Patience: 30 * time.Second})
-	l, err = limiter.New(c, limiter.Config{Rules: rules, DecideWithin: within})
-	require.NoError(t, err)
+	l = try.To(limiter.New(c, limiter.Config{Rules: rules, DecideWithin: within}))(t)
 	require.Eventually(t, func() bool { return l.Check(t.Context()) == nil }, 30*time.Second, time.Millisecond)
 	require.NotZero(t, c.Stats().Checked)
 	server.Pause()
 	began := time.Now()
-	err = l.Check(t.Context())
+	err := l.Check(t.Context())
 	long.Less(t, time.Since(began), within+5*time.Second)
 	require.ErrorIs(t, err, counter.ErrStore)
 	require.ErrorContains(t, err, "redis: server "+server.Addr+": no answer in time")
@@ -268,8 +265,7 @@ func TestObserve(t *testing.T) {
 
 	store.broken.Store(false)
 	told = nil
-	v, err := lim.Allow(ctx, "mail", ip("192.0.2.9"))
-	require.NoError(t, err)
+	v := try.To(lim.Allow(ctx, "mail", ip("192.0.2.9")))(t)
 	require.NoError(t, lim.Refund(ctx, &v))
 	require.Len(t, told, 1, "a refund is no decision")
 }
@@ -290,9 +286,7 @@ func TestForgottenKeysAreObserved(t *testing.T) {
 	told = nil
 	require.NoError(t, lim.Erase(ctx, ip("192.0.2.1")))
 	require.Equal(t, []limiter.Decision{forgotten("login", "ip", "ip:192.0.2.1"), forgotten("signup", "ip", "ip:192.0.2.1")}, told)
-	text, err := json.Marshal(told[0])
-	require.NoError(t, err)
-	require.Contains(t, string(text), `"Key":"hidden"`)
+	require.Contains(t, string(try.To(json.Marshal(told[0]))(t)), `"Key":"hidden"`)
 	told[0].Key = limiter.HiddenKey{}
 	require.Equal(t, []limiter.Decision{{Event: "login", Kind: "ip", Outcome: limiter.OutcomeForgotten}}, told[:1])
 	require.Contains(t, fmt.Sprintf("%+v", told[0]), " Key:}")

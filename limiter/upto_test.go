@@ -11,14 +11,13 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
 func allowUpTo(t testing.TB, lim *limiter.Limiter, n int64, features ...feature.Feature) limiter.Verdict {
 	t.Helper()
-	v, err := lim.AllowUpTo(ctx, "signup", n, features...)
-	require.NoError(t, err)
-	return v
+	return try.To(lim.AllowUpTo(ctx, "signup", n, features...))(t)
 }
 
 // A batch takes what there is room for under all rules, on every store.

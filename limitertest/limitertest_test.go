@@ -14,6 +14,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limitertest"
 )
@@ -32,9 +33,7 @@ func by(kind, limits string, policy limiter.OnFailure) limiter.Rule {
 
 func allow(t testing.TB, lim *limiter.Limiter, features ...feature.Feature) limiter.Verdict {
 	t.Helper()
-	v, err := lim.Allow(ctx, "signup", features...)
-	require.NoError(t, err)
-	return v
+	return try.To(lim.Allow(ctx, "signup", features...))(t)
 }
 
 // The Limiter goes by the Clock, to the nanosecond.

@@ -6,14 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 )
 
 func parsed(t *testing.T, text string) Period {
 	t.Helper()
-	p, err := ParsePeriod(text)
-	require.NoError(t, err)
-	return p
+	return try.To(ParsePeriod(text))(t)
 }
 
 // naive are the first instants of all periods in some years, by a walk minute by minute:
@@ -60,8 +59,7 @@ func TestPeriodsAreThoseOfAWalk(t *testing.T) {
 		{"day in Antarctica/Troll", "2024"}, {"day in Antarctica/Casey", "2010"},
 	} {
 		p := parsed(t, test.period)
-		from, err := time.Parse("2006", test.year)
-		require.NoError(t, err)
+		from := try.To(time.Parse("2006", test.year))(t)
 		starts := naive(p, from, from.AddDate(1, 0, 15))
 		require.Greater(t, len(starts), 11)
 		for i := range starts[1:] {
@@ -108,8 +106,7 @@ func TestPeriodsThatATierCounts(t *testing.T) {
 	} {
 		p, all := parsed(t, text), strings.Fields(widths)
 		for i, text := range all {
-			width, err := time.ParseDuration(text)
-			require.NoError(t, err)
+			width := try.To(time.ParseDuration(text))(t)
 			require.Equal(t, i < len(all)-1, p.Fits(width), "%s in buckets of %s", p, width)
 		}
 	}

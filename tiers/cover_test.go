@@ -8,13 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/internal/cover"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 func mustParse(t testing.TB, s string) Ladder {
 	t.Helper()
-	l, err := Parse(s)
-	require.NoError(t, err)
-	return l
+	return try.To(Parse(s))(t)
 }
 
 // A window of N finest buckets that ends at the end of one: the reads over
@@ -38,15 +37,13 @@ func TestReadsOverEveryPhase(t *testing.T) {
 			const phases = 86400
 			lo, hi, sum := int64(1)<<62, int64(0), int64(0)
 			buf, widths := make(Cover, 0, 15), widthsOf(l)
-			fine, err := l.Finest(row.window)
-			require.NoError(t, err)
+			fine := try.To(l.Finest(row.window))(t)
 			top := l.Decision(row.window)
 			for s := range phases {
 				now := midnight.Add(time.Duration(s) * time.Second)
 				end := now.UnixNano() + int64(time.Second) - 1
 				n := cover.Append(buf[:0], widths, end+1-int64(row.window), end, fine, top, top).Reads()
-				partial, err := l.Cover(now.Add(time.Millisecond), row.window, 0)
-				require.NoError(t, err)
+				partial := try.To(l.Cover(now.Add(time.Millisecond), row.window, 0))(t)
 				if s > 0 { // the window starts within a second: one bucket more
 					prev := cover.Append(buf[:0], widths, end+1-int64(row.window)-int64(time.Second), end, fine, top, top).Reads()
 					require.Equal(t, prev, partial.Reads())
@@ -86,8 +83,7 @@ func requireExact(t *testing.T, l Ladder, c Cover, from, to int64, maxRuns int) 
 // by skew, to its end, each once.
 func requireCover(t *testing.T, l Ladder, c Cover, now time.Time, window, skew time.Duration) {
 	t.Helper()
-	fine, err := l.Finest(window)
-	require.NoError(t, err)
+	fine := try.To(l.Finest(window))(t)
 	g, d := l.At(fine).Width, l.At(l.Decision(window)).Width
 	from, to := now.UnixNano()-int64(window+skew), now.UnixNano()+int64(skew)
 	requireExact(t, l, c, Bucket{g, Index(from, g)}.Start().UnixNano(), Bucket{d, Index(to, d)}.End().UnixNano(), l.Len())
@@ -110,8 +106,7 @@ func TestExhaustiveOnSmallLadders(t *testing.T) {
 		{tier(2, 5), tier(4, 13), tier(8, 13)},
 		{tier(1, 2), tier(2, 4), tier(4, 8), tier(8, 13)},
 	} {
-		l, err := New(tiers...)
-		require.NoError(t, err)
+		l := try.To(New(tiers...))(t)
 		for window := int64(1); window <= 13; window++ {
 			w := time.Duration(window * unit)
 			fine, err := l.Finest(w)
@@ -131,8 +126,7 @@ func TestExhaustiveOnSmallLadders(t *testing.T) {
 				ns := half * unit / 2
 				now := time.Unix(0, ns)
 				for _, skew := range []int64{0, unit / 2, unit, 3 * unit} {
-					c, err := l.Cover(now, w, time.Duration(skew))
-					require.NoError(t, err)
+					c := try.To(l.Cover(now, w, time.Duration(skew)))(t)
 					requireCover(t, l, c, now, w, time.Duration(skew))
 					from := c[0].Start().UnixNano()
 					require.LessOrEqual(t, from, ns-int64(w)-skew)
@@ -150,11 +144,8 @@ func TestExhaustiveOnSmallLadders(t *testing.T) {
 
 func TestCoverIgnoresZoneAndMonotonicReading(t *testing.T) {
 	now := time.Now() // carries a monotonic reading
-	want, err := Default.Cover(now.Round(0), 24*time.Hour, 0)
-	require.NoError(t, err)
-	got, err := Default.Cover(now.In(time.FixedZone("", 5*3600+1800)), 24*time.Hour, 0)
-	require.NoError(t, err)
-	require.Equal(t, want, got)
+	want := try.To(Default.Cover(now.Round(0), 24*time.Hour, 0))(t)
+	require.Equal(t, want, try.To(Default.Cover(now.In(time.FixedZone("", 5*3600+1800)), 24*time.Hour, 0))(t))
 }
 
 func TestCoverFarFromNow(t *testing.T) {
@@ -167,8 +158,7 @@ func TestCoverFarFromNow(t *testing.T) {
 	} {
 		l := mustParse(t, "1ms:10ms, 1s:366d, 1m:366d, 1h:366d, 1d:366d")
 		for _, w := range []time.Duration{MinWindow, time.Minute, 24 * time.Hour, MaxWindow} {
-			c, err := l.Cover(now, w, 0)
-			require.NoError(t, err)
+			c := try.To(l.Cover(now, w, 0))(t)
 			requireCover(t, l, c, now, w, 0)
 			require.False(t, c[0].Start().After(now.Add(-w)))
 			require.True(t, c[len(c)-1].End().After(now))

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 )
 
@@ -15,12 +16,9 @@ func TestParseRoundTrips(t *testing.T) {
 		" 100ms : 1m ":         "100ms:1m",
 		"1ms:1ms,1d:366d":      "1ms:1ms, 1d:366d",
 	} {
-		l, err := Parse(in)
-		require.NoError(t, err)
+		l := try.To(Parse(in))(t)
 		require.Equal(t, want, l.String())
-		again, err := Parse(l.String())
-		require.NoError(t, err)
-		require.Equal(t, l, again)
+		require.Equal(t, l, try.To(Parse(l.String()))(t))
 	}
 	require.Equal(t, "1s:1d, 1m:1d, 1h:1d", Default.String())
 }
@@ -29,8 +27,7 @@ func TestParseRoundTrips(t *testing.T) {
 func TestLaddersAreText(t *testing.T) {
 	type file struct{ Ladder, None Ladder }
 	written := file{Ladder: Default}
-	text, err := json.Marshal(written)
-	require.NoError(t, err)
+	text := try.To(json.Marshal(written))(t)
 	require.JSONEq(t, `{"Ladder": "1s:1d, 1m:1d, 1h:1d", "None": ""}`, string(text))
 	read := file{None: Default}
 	require.NoError(t, json.Unmarshal(text, &read))
@@ -120,8 +117,7 @@ func TestFor(t *testing.T) {
 
 func TestLadderIsImmutable(t *testing.T) {
 	tiers := []Tier{{time.Second, time.Hour}}
-	l, err := New(tiers...)
-	require.NoError(t, err)
+	l := try.To(New(tiers...))(t)
 	tiers[0].Keep = time.Minute
 	l.Tiers()[0].Keep = time.Minute
 	require.Equal(t, Tier{time.Second, time.Hour}, l.At(0))
@@ -158,8 +154,7 @@ func TestBaseIsTheFinestTierOfOneKeep(t *testing.T) {
 		"1s:1m, 1m:1h, 10m:1h, 1h:30d, 1d:30d": {0, 1, 1, 3, 3},
 		"10s:1d":                               {0},
 	} {
-		l, err := Parse(s)
-		require.NoError(t, err)
+		l := try.To(Parse(s))(t)
 		var got []int
 		for i := range l.Len() {
 			got = append(got, l.Base(i))

@@ -15,6 +15,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // checked is a store on servers, and a Counter with much patience.
@@ -169,8 +170,7 @@ func TestBucketsAhead(t *testing.T) {
 		_, ahead := checked(t, at(lead), addr)
 		_, c := checked(t, at(0), addr)
 		require.NoError(t, ahead.Add(t.Context(), key, 1))
-		_, err := c.Peek(t.Context(), key, 1, limits)
-		require.NoError(t, err)
+		try.To(c.Peek(t.Context(), key, 1, limits))(t)
 		require.Equal(t, seen, c.Stats().BucketsAhead, "%s ahead", lead)
 	}
 }
@@ -181,10 +181,9 @@ func TestCheckThroughAProxyWithoutStats(t *testing.T) {
 	for _, answer := range []string{"ERROR\r\n", "STAT version 0.5\r\nEND\r\n", ""} {
 		proxy := relay(t, servertest.Memcached(t), map[string]string{"stats": answer, "stats settings": answer})
 		_, c := checked(t, counter.Config{}, proxy)
-		v, err := c.Take(t.Context(), counter.Key{Event: "e", Feature: "f"}, 1, counter.MustLimits("1/d"))
-		require.NoError(t, err)
+		v := try.To(c.Take(t.Context(), counter.Key{Event: "e", Feature: "f"}, 1, counter.MustLimits("1/d")))(t)
 		require.True(t, v.Allowed)
-		err = c.Check(t.Context())
+		err := c.Check(t.Context())
 		require.ErrorIs(t, err, backend.ErrCondition, "%q", answer)
 		require.NotErrorIs(t, err, counter.ErrStore, "%q", answer)
 	}

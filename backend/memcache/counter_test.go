@@ -15,6 +15,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -29,9 +30,7 @@ func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.
 	if cfg.Now == nil {
 		cfg.Now = func() time.Time { return halfPast }
 	}
-	c, err := counter.New(store, cfg)
-	require.NoError(t, err)
-	return c
+	return try.To(counter.New(store, cfg))(t)
 }
 
 // 100 callers meet on a full key where one place after the other opens: as many
@@ -139,9 +138,7 @@ func TestAnAttackLeavesNoItems(t *testing.T) {
 	for range 600 {
 		now = now.Add(time.Second)
 		for _, c := range counters {
-			v, err := c.Take(ctx, key, 1, limits)
-			require.NoError(t, err)
-			require.False(t, v.Allowed)
+			require.False(t, try.To(c.Take(ctx, key, 1, limits))(t).Allowed)
 		}
 	}
 	require.LessOrEqual(t, number(t, stat(t, addr, "curr_items")), items+1, "the second of the first denials")

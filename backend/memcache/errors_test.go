@@ -17,6 +17,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // failsAtOnce checks each kind of call to a failing server: an error names the
@@ -165,12 +166,10 @@ func TestAConnectionThatSpeaksUnasked(t *testing.T) {
 			in := bufio.NewScanner(conn)
 			for range 2 { // the question that a connection begins with, and the addition
 				require.True(t, in.Scan())
-				_, err := io.WriteString(conn, metaAnswer(in.Text(), 1))
-				require.NoError(t, err)
+				try.To(io.WriteString(conn, metaAnswer(in.Text(), 1)))(t)
 			}
 			require.EqualValues(t, 1, <-done)
-			_, err := io.WriteString(conn, "77\r\n")
-			require.NoError(t, err)
+			try.To(io.WriteString(conn, "77\r\n"))(t)
 		case <-time.After(patience):
 			require.Fail(t, "the connection was used again")
 		}

@@ -17,18 +17,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // tell sends a line to a memcached and returns the answer, up to a line in
 // ends.
 func tell(t testing.TB, addr, line string, ends ...string) []string {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
+	conn := try.To(net.Dial("tcp", addr))(t)
 	defer conn.Close()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-	_, err = fmt.Fprintf(conn, "%s\r\n", line)
-	require.NoError(t, err)
+	try.To(fmt.Fprintf(conn, "%s\r\n", line))(t)
 	var lines []string
 	for in := bufio.NewScanner(conn); in.Scan(); {
 		lines = append(lines, in.Text())
@@ -56,9 +55,7 @@ func stat(t testing.TB, addr, name string) string {
 
 func number(t testing.TB, s string) int64 {
 	t.Helper()
-	n, err := strconv.ParseInt(s, 10, 64)
-	require.NoError(t, err)
-	return n
+	return try.To(strconv.ParseInt(s, 10, 64))(t)
 }
 
 // left returns the seconds that an item has left to live.

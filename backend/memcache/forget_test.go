@@ -13,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -74,8 +75,7 @@ func TestEveryByteOfAMark(t *testing.T) {
 	item, err := rawClient(addr).Get(name)
 	require.NoError(t, err, tell(t, addr, "lru_crawler metadump all", "END"))
 	var label, seconds int64
-	_, err = fmt.Sscan(string(item.Value), &label, &seconds)
-	require.NoError(t, err)
+	try.To(fmt.Sscan(string(item.Value), &label, &seconds))(t)
 	require.Equal(t, f.Label, label)
 	require.InDelta(t, until.Unix(), seconds, 2)
 	require.Equal(t, "1", stat(t, addr, "curr_items"), "and nothing else")
@@ -134,10 +134,9 @@ func TestHitsBetweenReadingAndEmptying(t *testing.T) {
 				return "1\r\n"
 			})
 			s := newStore(t, memcache.Config{}, server.addr)
-			ladder, err := tiers.Parse("1m:10m")
-			require.NoError(t, err)
+			ladder := try.To(tiers.Parse("1m:10m"))(t)
 			at := time.Unix(90, 0)
-			err = s.Forget(context.Background(), &backend.ForgetRequest{Key: "k", Ladder: ladder, TTLs: []time.Duration{11 * time.Minute}, Now: at, Label: at.UnixNano(), Remember: time.Hour})
+			err := s.Forget(context.Background(), &backend.ForgetRequest{Key: "k", Ladder: ladder, TTLs: []time.Duration{11 * time.Minute}, Now: at, Label: at.UnixNano(), Remember: time.Hour})
 			if row.err == "" {
 				require.NoError(t, err)
 			} else {
@@ -212,9 +211,7 @@ func TestEraseFindsWhatNothingLeadsTo(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, s.Forget(ctx, f))
 	t.Logf("%s to erase a hit in each second of a day", time.Since(began))
-	all, err := contents(t, addr)
-	require.NoError(t, err)
-	require.NotContains(t, all, key)
+	require.NotContains(t, try.To(contents(t, addr))(t), key)
 	// A dump may miss items that memcached moves meanwhile.
 	require.Equal(t, 86400+1441+25, held(t, s, other))
 	began = time.Now()
@@ -235,8 +232,7 @@ func TestEraseAsksAllServers(t *testing.T) {
 	require.NoError(t, s.Forget(context.Background(), f))
 	marks := 0
 	for _, addr := range addrs {
-		all, err := contents(t, addr)
-		require.NoError(t, err)
+		all := try.To(contents(t, addr))(t)
 		require.NotContains(t, all, key)
 		marks += strings.Count(all, "|forgotten\n")
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // readingToo adds a read to op.
@@ -130,13 +131,11 @@ func TestOneServerOfTwoIsSilent(t *testing.T) {
 	s := newStore(t, memcache.Config{MaxInFlight: 2}, server.Addr, other)
 	server.Pause()
 	defer server.Resume()
-	selector, err := memcache.NewSelector(server.Addr, other)
-	require.NoError(t, err)
+	selector := try.To(memcache.NewSelector(server.Addr, other))(t)
 	answered := 0
 	for i := range 40 {
 		key := strings.Repeat("k", i+1)
-		addr, err := selector.PickServer(key)
-		require.NoError(t, err)
+		addr := try.To(selector.PickServer(key))(t)
 		op := adding(key, 1, slot(1))
 		op.Deadline = time.Now().Add(5 * time.Millisecond)
 		if addr.String() == other {
@@ -222,9 +221,7 @@ func TestAStandstillLeavesNothingBehind(t *testing.T) {
 			wg.Wait()
 			require.EqualValues(t, 10, admitted.Load())
 			idle(t, s)
-			v, err := take()
-			require.NoError(t, err)
-			require.False(t, v.Allowed)
+			require.False(t, try.To(take())(t).Allowed)
 			st := s.Stats()
 			require.Positive(t, st.LateAdditions)
 			require.Equal(t, st.LateAdditions, st.TakenBack)

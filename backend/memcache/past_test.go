@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // Items of hits of the past live as long as the ladder asks for from the hits on:
@@ -20,12 +21,10 @@ func TestItemsOfThePast(t *testing.T) {
 	ctx, addr := context.Background(), servertest.Memcached(t)
 	client := rawClient(addr)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	theirs, err := memcache.NewFromClient(client)
-	require.NoError(t, err)
+	theirs := try.To(memcache.NewFromClient(client))(t)
 	now := time.Date(2026, 3, 1, 23, 30, 33, 0, time.UTC)
 	for name, store := range map[string]backend.Store{"shared": newStore(t, memcache.Config{}, addr), "plain": theirs} {
-		c, err := counter.New(store, counter.Config{Prefix: name, Patience: patience, Now: func() time.Time { return now }})
-		require.NoError(t, err)
+		c := try.To(counter.New(store, counter.Config{Prefix: name, Patience: patience, Now: func() time.Time { return now }}))(t)
 		key := counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}
 		require.NoError(t, c.AddAt(ctx, key, 1, now.Add(-20*time.Hour)))
 		require.NoError(t, c.Add(ctx, key, 1))

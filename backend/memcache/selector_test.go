@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memcache/internal/item"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -26,8 +27,7 @@ func keyOf(i int) string { return fmt.Sprintf("ab:1abcd:signup:ip:203.0.%d.%d", 
 
 // A Store tells the server of a key, and keeps what it tells.
 func TestServerOf(t *testing.T) {
-	s, err := New(Config{}, serversOf(3)...)
-	require.NoError(t, err)
+	s := try.To(New(Config{}, serversOf(3)...))(t)
 	defer s.Close()
 	for i := range 100 {
 		require.Equal(t, s.transportOf(keyOf(i)).address.name, s.ServerOf(keyOf(i)))
@@ -39,10 +39,8 @@ func TestServerOf(t *testing.T) {
 func TestOneServerMore(t *testing.T) {
 	const keys = 50_000
 	for _, n := range []int{1, 2, 3, 10} {
-		before, err := newSelector(serversOf(n))
-		require.NoError(t, err)
-		after, err := newSelector(serversOf(n + 1))
-		require.NoError(t, err)
+		before := try.To(newSelector(serversOf(n)))(t)
+		after := try.To(newSelector(serversOf(n + 1)))(t)
 		moved := 0
 		for i := range keys {
 			was, is := before.pick(keyOf(i)).name, after.pick(keyOf(i)).name
@@ -57,8 +55,7 @@ func TestOneServerMore(t *testing.T) {
 
 func TestServersAreBalanced(t *testing.T) {
 	const n, keys = 10, 100_000
-	s, err := newSelector(serversOf(n))
-	require.NoError(t, err)
+	s := try.To(newSelector(serversOf(n)))(t)
 	load := map[string]int{}
 	for i := range keys {
 		load[s.pick(keyOf(i)).name]++
@@ -71,13 +68,11 @@ func TestServersAreBalanced(t *testing.T) {
 
 func TestOrderAndRepetitionOfServersDoNotMatter(t *testing.T) {
 	servers := serversOf(7)
-	s, err := newSelector(servers)
-	require.NoError(t, err)
+	s := try.To(newSelector(servers))(t)
 	shuffled := append(slices.Clone(servers), servers[2], servers[2], servers[5])
 	rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
 	given := slices.Clone(shuffled)
-	other, err := newSelector(shuffled)
-	require.NoError(t, err)
+	other := try.To(newSelector(shuffled))(t)
 	require.Equal(t, given, shuffled, "the caller's list is left as it is")
 	require.Equal(t, s.servers, other.servers)
 	for i := range 1000 {
@@ -88,18 +83,14 @@ func TestOrderAndRepetitionOfServersDoNotMatter(t *testing.T) {
 // All buckets of a key are on the same server, even if the key holds the
 // separator.
 func TestBucketsOfAKeyStayTogether(t *testing.T) {
-	s, err := NewSelector(serversOf(10)...)
-	require.NoError(t, err)
+	s := try.To(NewSelector(serversOf(10)...))(t)
 	for i := range 100 {
 		key := fmt.Sprintf("%s|%d", keyOf(i), i)
-		want, err := s.PickServer(key + "|1s0")
-		require.NoError(t, err)
+		want := try.To(s.PickServer(key + "|1s0"))(t)
 		require.Equal(t, want, s.(*selector).pick(key))
 		for index := range int64(20) {
 			for _, width := range []time.Duration{time.Second, time.Minute, 90 * time.Minute} {
-				got, err := s.PickServer(item.Name(key, tiers.Bucket{Width: width, Index: index}))
-				require.NoError(t, err)
-				require.Equal(t, want, got)
+				require.Equal(t, want, try.To(s.PickServer(item.Name(key, tiers.Bucket{Width: width, Index: index})))(t))
 			}
 		}
 	}
@@ -108,8 +99,7 @@ func TestBucketsOfAKeyStayTogether(t *testing.T) {
 // The choice of servers is a part of the stored format, and must not change
 // between versions.
 func TestTheChoiceIsFixed(t *testing.T) {
-	s, err := newSelector(serversOf(10))
-	require.NoError(t, err)
+	s := try.To(newSelector(serversOf(10)))(t)
 	for i, want := range []int{8, 1, 5, 4, 2, 9} {
 		require.Equal(t, fmt.Sprintf("10.0.0.%d:11211", want), s.pick(keyOf(i)).name)
 	}
@@ -118,8 +108,7 @@ func TestTheChoiceIsFixed(t *testing.T) {
 // The marker of a Forget is on the server of its key, even for a client that
 // knows only the name of the item, and the name does not show the key.
 func TestMarksStandOnTheirKeysServer(t *testing.T) {
-	s, err := newSelector(serversOf(10))
-	require.NoError(t, err)
+	s := try.To(newSelector(serversOf(10)))(t)
 	names := map[string]bool{}
 	for i := range 1000 {
 		key := fmt.Sprintf("%s|%d", keyOf(i), i)
@@ -128,13 +117,11 @@ func TestMarksStandOnTheirKeysServer(t *testing.T) {
 		require.NotContains(t, name, "203.0")
 		require.False(t, names[name])
 		names[name] = true
-		at, err := s.PickServer(name)
-		require.NoError(t, err)
+		at := try.To(s.PickServer(name))(t)
 		require.Equal(t, s.pick(key), at)
 	}
 	for _, key := range []string{"forgotten", "k|forgotten", "0123456789abcdef|forgotten", "xyz|forgotten"} {
-		at, err := s.PickServer(item.Name(key, tiers.Bucket{Width: time.Second, Index: 1}))
-		require.NoError(t, err)
+		at := try.To(s.PickServer(item.Name(key, tiers.Bucket{Width: time.Second, Index: 1})))(t)
 		require.Equal(t, s.pick(key), at, "the buckets of a key that looks like a mark")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -24,10 +25,8 @@ func TestItemsMadeAfterAStandstillLive(t *testing.T) {
 	const keys, pause = 240, 9 * time.Second
 	server := servertest.StartMemcached(t)
 	s := newStore(t, memcache.Config{MaxInFlight: 2 * keys}, server.Addr)
-	ladder, err := tiers.Parse("1s:10s")
-	require.NoError(t, err)
-	c, err := counter.New(s, counter.Config{Ladder: ladder, Patience: patience})
-	require.NoError(t, err)
+	ladder := try.To(tiers.Parse("1s:10s"))(t)
+	c := try.To(counter.New(s, counter.Config{Ladder: ladder, Patience: patience}))(t)
 	limits := counter.MustLimits("3/10s")
 	takes := func(event string, n int64) (at []time.Time) {
 		at = make([]time.Time, keys) // of the admitted hits

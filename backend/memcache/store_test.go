@@ -16,6 +16,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -27,8 +28,7 @@ func newStore(t testing.TB, cfg memcache.Config, servers ...string) *memcache.St
 	if cfg.IOTimeout == 0 {
 		cfg.IOTimeout = patience
 	}
-	s, err := memcache.New(cfg, servers...)
-	require.NoError(t, err)
+	s := try.To(memcache.New(cfg, servers...))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
@@ -151,8 +151,7 @@ func TestAClosedStore(t *testing.T) {
 		conns = append(conns, conn)
 		return conn, err
 	}
-	s, err := memcache.New(memcache.Config{DialContext: dial}, servertest.Memcached(t))
-	require.NoError(t, err)
+	s := try.To(memcache.New(memcache.Config{DialContext: dial}, servertest.Memcached(t)))(t)
 	require.NoError(t, s.Do(context.Background(), readingToo(adding("k", 1, slot(1), slot(2)))))
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close(), "twice is harmless")

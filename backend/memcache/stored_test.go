@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // The example of docs/storage.md, item by item: other items are another format,
@@ -22,9 +23,7 @@ func TestStoredAsDocumented(t *testing.T) {
 		client := rawClient(addr)
 		var store backend.Store = newStore(t, memcache.Config{}, addr)
 		if plain {
-			var err error
-			store, err = memcache.NewFromClient(client)
-			require.NoError(t, err)
+			store = try.To(memcache.NewFromClient(client))(t)
 		}
 		now := time.Date(2026, 3, 1, 23, 30, 33, 0, time.UTC)
 		c := newCounter(t, store, counter.Config{Now: func() time.Time { return now }})
@@ -50,8 +49,7 @@ func TestStoredAsDocumented(t *testing.T) {
 			return
 		}
 		require.NoError(t, c.Forget(ctx, key))
-		item, err := client.Get("b15ca4bc213a2bb9dmVFIiivVcGy_VJF0ZeROs1UbLgSBvh7egKT5VftHes|forgotten")
-		require.NoError(t, err)
+		item := try.To(client.Get("b15ca4bc213a2bb9dmVFIiivVcGy_VJF0ZeROs1UbLgSBvh7egKT5VftHes|forgotten"))(t)
 		require.Regexp(t, `^1772407835000000000 \d{10}$`, string(item.Value))
 	}
 }

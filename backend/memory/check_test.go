@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
@@ -17,8 +18,7 @@ import (
 // A store with room has no findings, and a check takes no memory for good.
 func TestCheck(t *testing.T) {
 	s := memory.New(memory.Config{})
-	c, err := counter.New(s, counter.Config{})
-	require.NoError(t, err)
+	c := try.To(counter.New(s, counter.Config{}))(t)
 	require.NoError(t, c.Check(t.Context()))
 	before := s.Stats().Buckets
 	for range 100 {
@@ -36,15 +36,14 @@ func TestCheck(t *testing.T) {
 func TestCheckOfAFullStore(t *testing.T) {
 	for policy, full := range map[memory.Policy]bool{memory.Refuse: true, memory.EvictOldest: false} {
 		s := memory.New(memory.Config{MaxBuckets: 2000, Full: policy})
-		c, err := counter.New(s, counter.Config{})
-		require.NoError(t, err)
+		c := try.To(counter.New(s, counter.Config{}))(t)
 		require.NoError(t, c.Check(t.Context()))
 		for i := range 1000 {
 			if err := c.Add(t.Context(), counter.Key{Event: "e", Feature: fmt.Sprint(i)}, 1); err != nil {
 				require.ErrorIs(t, err, memory.ErrFull)
 			}
 		}
-		err = c.Check(t.Context())
+		err := c.Check(t.Context())
 		require.Equal(t, full, strings.HasPrefix(fmt.Sprint(err), "memory: the store is full"), "%v", err)
 		if full {
 			require.ErrorIs(t, err, memory.ErrFull)
@@ -63,17 +62,14 @@ func TestCheckOfAFullStore(t *testing.T) {
 func TestACheckEvictsNoKey(t *testing.T) {
 	limits := counter.MustLimits("1/d")
 	s := memory.New(memory.Config{MaxBuckets: 1600, Full: memory.EvictOldest})
-	c, err := counter.New(s, counter.Config{})
-	require.NoError(t, err)
+	c := try.To(counter.New(s, counter.Config{}))(t)
 	for n := 0; s.Stats().Buckets+16 <= 1600; n++ {
-		v, err := c.Take(t.Context(), counter.Key{Event: "e", Feature: fmt.Sprint(n)}, 1, limits)
-		require.NoError(t, err)
+		v := try.To(c.Take(t.Context(), counter.Key{Event: "e", Feature: fmt.Sprint(n)}, 1, limits))(t)
 		require.True(t, v.Allowed)
 	}
 	require.Zero(t, s.Stats().Evicted)
 	require.NoError(t, c.Check(t.Context()))
-	v, err := c.Take(t.Context(), counter.Key{Event: "e", Feature: "0"}, 1, limits)
-	require.NoError(t, err)
+	v := try.To(c.Take(t.Context(), counter.Key{Event: "e", Feature: "0"}, 1, limits))(t)
 	require.False(t, v.Allowed, "the Check has forgiven the limit of a key")
 }
 
@@ -82,8 +78,7 @@ func TestCheckAfterTheClockWasSetBack(t *testing.T) {
 	now := time.Unix(1_772_494_233, 0)
 	cfg := counter.Config{Now: func() time.Time { return now }}
 	full := memory.New(memory.Config{MaxBuckets: 1600, Reserve: -1})
-	c, err := counter.New(full, cfg)
-	require.NoError(t, err)
+	c := try.To(counter.New(full, cfg))(t)
 	for i := range 100 {
 		require.NoError(t, c.Add(t.Context(), counter.Key{Event: "e", Feature: fmt.Sprint(i)}, 1))
 	}
@@ -96,10 +91,8 @@ func TestCheckAfterTheClockWasSetBack(t *testing.T) {
 	s := memory.New(memory.Config{})
 	require.NoError(t, s.Restore(&file))
 	now = now.Add(-47 * time.Hour) // the clock had been ahead
-	c, err = counter.New(s, cfg)
-	require.NoError(t, err)
-	v, err := c.Take(t.Context(), counter.Key{Event: "e", Feature: "new"}, 1, counter.MustLimits("1/d"))
-	require.NoError(t, err)
+	c = try.To(counter.New(s, cfg))(t)
+	v := try.To(c.Take(t.Context(), counter.Key{Event: "e", Feature: "new"}, 1, counter.MustLimits("1/d")))(t)
 	require.True(t, v.Allowed)
 	require.NoError(t, c.Add(t.Context(), counter.Key{Event: "e", Feature: "new"}, 1))
 	require.NoError(t, c.Check(t.Context()), "hits are counted")

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 func TestFiles(t *testing.T) {
@@ -25,19 +26,17 @@ func TestFiles(t *testing.T) {
 		require.NoError(t, s.SaveFile(name))
 	}
 	if runtime.GOOS != "windows" {
-		info, err := os.Stat(name)
-		require.NoError(t, err)
+		info := try.To(os.Stat(name))(t)
 		require.Equal(t, os.FileMode(0o600), info.Mode())
 	}
 	next := New(Config{})
 	require.NoError(t, next.LoadFile(name))
 	require.Equal(t, contents(s), contents(next))
-	files, err := os.ReadDir(dir)
-	require.NoError(t, err)
+	files := try.To(os.ReadDir(dir))(t)
 	require.Len(t, files, 1, "no other file is left")
 
 	require.NoError(t, os.Truncate(name, 0))
-	err = New(Config{}).LoadFile(name)
+	err := New(Config{}).LoadFile(name)
 	require.ErrorIs(t, err, ErrDamaged)
 	require.ErrorContains(t, err, name)
 
@@ -45,8 +44,7 @@ func TestFiles(t *testing.T) {
 	require.NoError(t, os.Remove(name))
 	require.NoError(t, os.MkdirAll(filepath.Join(name, "in the way"), 0o700))
 	require.Error(t, s.SaveFile(name))
-	files, err = os.ReadDir(dir)
-	require.NoError(t, err)
+	files = try.To(os.ReadDir(dir))(t)
 	require.Len(t, files, 1)
 	require.Error(t, New(Config{}).LoadFile(name), "a directory is no snapshot")
 	require.Error(t, s.SaveFile(filepath.Join(dir, "missing", "counts")))
@@ -60,11 +58,9 @@ func TestSaveFileFollowsALink(t *testing.T) {
 	require.NoError(t, os.WriteFile(target, nil, 0o600))
 	require.NoError(t, os.Symlink(target, link))
 	require.NoError(t, New(Config{}).SaveFile(link))
-	info, err := os.Lstat(link)
-	require.NoError(t, err)
+	info := try.To(os.Lstat(link))(t)
 	require.NotZero(t, info.Mode()&os.ModeSymlink)
-	info, err = os.Stat(target)
-	require.NoError(t, err)
+	info = try.To(os.Stat(target))(t)
 	require.NotZero(t, info.Size())
 }
 
@@ -82,8 +78,7 @@ func TestFilesOfEndedProcessesAreRemoved(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "counts.5.tmp"), 0o700))
 	save := func() (names []string) {
 		require.NoError(t, New(Config{}).SaveFile(filepath.Join(dir, "counts")))
-		files, err := os.ReadDir(dir)
-		require.NoError(t, err)
+		files := try.To(os.ReadDir(dir))(t)
 		for _, f := range files {
 			names = append(names, f.Name())
 		}
@@ -120,7 +115,5 @@ func TestSaversAtOnce(t *testing.T) {
 	next := New(Config{})
 	require.NoError(t, next.LoadFile(name))
 	require.Equal(t, contents(s), contents(next))
-	files, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Len(t, files, 1)
+	require.Len(t, try.To(os.ReadDir(dir))(t), 1)
 }

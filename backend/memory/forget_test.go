@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/internal/cover"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -24,9 +25,7 @@ func (s *Store) mustForget(t testing.TB, f *backend.ForgetRequest) {
 
 func (s *Store) forgotten(t testing.TB, key string, now time.Time) int64 {
 	t.Helper()
-	label, err := s.Forgotten(context.Background(), &backend.ForgetRequest{Key: key, Now: now})
-	require.NoError(t, err)
-	return label
+	return try.To(s.Forgotten(context.Background(), &backend.ForgetRequest{Key: key, Now: now}))(t)
 }
 
 // The marker takes the key's memory, lives for as long as it must, and is

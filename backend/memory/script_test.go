@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/tiers"
@@ -58,8 +59,7 @@ func newScript(src rand.Source, t testing.TB) *script {
 		steady: int(pick(0, 20, 300, 3000)),
 	}
 	for range 1 + rnd.IntN(2) {
-		l, err := tiers.Parse(scriptLadders[rnd.IntN(len(scriptLadders))])
-		require.NoError(t, err)
+		l := try.To(tiers.Parse(scriptLadders[rnd.IntN(len(scriptLadders))]))(t)
 		g.ladders = append(g.ladders, l)
 	}
 	max := pick(0, 0, 0, 60, 200, 600, 2000)

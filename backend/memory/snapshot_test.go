@@ -25,6 +25,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -375,8 +376,7 @@ func TestSnapshotOfManyLayouts(t *testing.T) {
 	s := New(Config{})
 	for i := range 6 * maxLayouts {
 		width := time.Duration(1+i/2) * time.Millisecond
-		l, err := tiers.New(tiers.Tier{Width: width, Keep: day})
-		require.NoError(t, err)
+		l := try.To(tiers.New(tiers.Tier{Width: width, Keep: day}))(t)
 		op := &backend.Request{Key: fmt.Sprint(i), Ladder: l, Now: noon, N: 1, Add: []backend.Slot{{
 			Bucket: tiers.Bucket{Width: width, Index: tiers.Index(noon.UnixNano(), width)}, TTL: day,
 		}}}
@@ -464,8 +464,7 @@ func TestSnapshotUnderLoad(t *testing.T) {
 func TestStoredAsDocumented(t *testing.T) {
 	now := time.Date(2026, 3, 1, 23, 30, 33, 0, time.UTC)
 	s := New(Config{})
-	c, err := counter.New(s, counter.Config{Now: func() time.Time { return now }})
-	require.NoError(t, err)
+	c := try.To(counter.New(s, counter.Config{Now: func() time.Time { return now }}))(t)
 	signup := counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}
 	require.NoError(t, c.Add(context.Background(), signup, 1))
 	require.NoError(t, c.Add(context.Background(), signup, 2))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -134,8 +135,7 @@ func labelsInAnyOrder(t *testing.T, n int) map[string]int {
 		seed := rand.Uint64()
 		rnd := rand.New(rand.NewPCG(seed, 0))
 		ladder := []string{"1s:10s", "1s:10s, 10s:10m", "100ms:10s, 1s:1m, 2s:1m, 10s:10m, 1m:1h", "1s:1h, 1m:1h"}[rnd.IntN(4)]
-		l, err := tiers.Parse(ladder)
-		require.NoError(t, err)
+		l := try.To(tiers.Parse(ladder))(t)
 		s, m, newest := New(Config{MaxBuckets: []int{60, 200, 1000}[rnd.IntN(3)]}), newModel(), noon
 		for i := range 600 {
 			about := fmt.Sprintf("seed %d, ladder %s, call %d", seed, ladder, i)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -28,15 +29,13 @@ var seconds, _ = tiers.New(tiers.Tier{Width: time.Second, Keep: time.Hour})
 
 // taking is the request that a Counter without Skew makes for limits on one key.
 func taking(t testing.TB, ladder, key string, now time.Time, limits ...counter.Limit) *backend.TakeRequest {
-	l, err := tiers.Parse(ladder)
-	require.NoError(t, err)
+	l := try.To(tiers.Parse(ladder))(t)
 	out := &backend.TakeRequest{Now: now, Keys: []backend.TakeKey{{Key: []byte(key), N: 1, Ladder: l}}}
 	for _, tier := range l.Tiers() {
 		out.Keys[0].TTLs = append(out.Keys[0].TTLs, tier.Width+tier.Keep)
 	}
 	for _, limit := range limits {
-		fine, err := l.Finest(limit.Per)
-		require.NoError(t, err)
+		fine := try.To(l.Finest(limit.Per))(t)
 		out.Keys[0].Windows = append(out.Keys[0].Windows, backend.Window{Max: limit.Max, Reach: limit.Per, Finest: fine})
 	}
 	return out
@@ -89,8 +88,7 @@ func TestConcurrentCallsOnAFullStore(t *testing.T) {
 // A bucket with any label lives for its TTL from the call on, and is 0 soon
 // after, also if a shorter or a longer TTL came meanwhile.
 func TestBucketsLiveForTheirTTL(t *testing.T) {
-	minutes, err := tiers.Parse("1m:1h")
-	require.NoError(t, err)
+	minutes := try.To(tiers.Parse("1m:1h"))(t)
 	for _, label := range []time.Duration{0, -time.Second, -10 * day, 50 * 365 * -day, 100 * day} {
 		s := New(Config{})
 		at := noon.Add(label)
@@ -254,8 +252,7 @@ func TestAReadFromTheFirstOfAllBuckets(t *testing.T) {
 
 // chain is an op of n on the buckets of all tiers that hold now.
 func chain(t *testing.T, ladder string, now time.Time, n int64) *backend.Request {
-	l, err := tiers.Parse(ladder)
-	require.NoError(t, err)
+	l := try.To(tiers.Parse(ladder))(t)
 	op := &backend.Request{Key: "k", Ladder: l, Now: now, N: n}
 	for i, b := range l.Buckets(now) {
 		op.Add = append(op.Add, backend.Slot{Bucket: b, TTL: l.At(i).Width + l.At(i).Keep})

@@ -20,6 +20,7 @@ import (
 	"github.com/abacus-go/abacus/backend/backendtest"
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // The cases take turns with the two protocols, and with functions and scripts.
@@ -43,9 +44,7 @@ func TestPlainConformance(t *testing.T) {
 	backendtest.Run(t, func(t testing.TB) backend.Store {
 		return openPlain(t, fmt.Sprintf("%s/0?protocol=%d", url, 2+stores.Add(1)%2))
 	})
-	log, err := raw(t, addr).ACLLog(ctx, 10).Result()
-	require.NoError(t, err)
-	require.Empty(t, log)
+	require.Empty(t, try.To(raw(t, addr).ACLLog(ctx, 10).Result())(t))
 	requireTimesToLive(t, addr)
 }
 
@@ -53,8 +52,7 @@ func TestPlainConformance(t *testing.T) {
 func requireTimesToLive(t testing.TB, addr string) (keys []string) {
 	t.Helper()
 	client := raw(t, addr)
-	keys, err := client.Keys(ctx, "*").Result()
-	require.NoError(t, err)
+	keys = try.To(client.Keys(ctx, "*").Result())(t)
 	for _, key := range keys {
 		require.NotEqual(t, time.Duration(-1), client.PTTL(ctx, key).Val(), "%s has no time to live", key)
 	}
@@ -117,9 +115,7 @@ func TestPause(t *testing.T) {
 				}
 				var s redis.Store
 				if what == "without a Dialer" {
-					var err error
-					s, err = redis.New(raw(t, server.Addr), redis.Config{IOTimeout: patience})
-					require.NoError(t, err)
+					s = try.To(redis.New(raw(t, server.Addr), redis.Config{IOTimeout: patience}))(t)
 				} else {
 					s, _ = onClient(t, cmp.Or(urls[what], "redis://"+server.Addr), cfg)
 				}
@@ -150,8 +146,7 @@ func certificate(t testing.TB, dir string) *x509.CertPool {
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()
 	cert := server.TLS.Certificates[0]
-	secret, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
-	require.NoError(t, err)
+	secret := try.To(x509.MarshalPKCS8PrivateKey(cert.PrivateKey))(t)
 	for file, block := range map[string]*pem.Block{
 		"/cert.pem": {Type: "CERTIFICATE", Bytes: cert.Certificate[0]},
 		"/key.pem":  {Type: "PRIVATE KEY", Bytes: secret},

@@ -9,17 +9,16 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // A server whose clock is off, or is stepped, refuses nobody: a single call
 // at most is sent twice, and afterwards the store's bound on the clock is right.
 func TestAServerWhoseClockIsOff(t *testing.T) {
-	store, err := Open("redis://"+servertest.Redis(t), Config{})
-	require.NoError(t, err)
+	store := try.To(Open("redis://"+servertest.Redis(t), Config{}))(t)
 	defer store.Close()
 	s := store.(*sums)
-	c, err := counter.New(s, counter.Config{Patience: 20 * time.Second})
-	require.NoError(t, err)
+	c := try.To(counter.New(s, counter.Config{Patience: 20 * time.Second}))(t)
 	key := counter.Key{Event: "signup", Feature: "user:1"}
 	clock := &s.clocks[0]
 	calls := 0
@@ -29,9 +28,7 @@ func TestAServerWhoseClockIsOff(t *testing.T) {
 			require.NoError(t, c.Add(context.Background(), key, 1))
 			return
 		}
-		v, err := c.Take(context.Background(), key, 1, counter.MustLimits("100000/d"))
-		require.NoError(t, err)
-		require.True(t, v.Allowed)
+		require.True(t, try.To(c.Take(context.Background(), key, 1, counter.MustLimits("100000/d")))(t).Allowed)
 	}
 	call()
 	right := min(clock.least, clock.old)
@@ -51,9 +48,7 @@ func TestAServerWhoseClockIsOff(t *testing.T) {
 			require.InDelta(t, right, min(clock.least, clock.old), 5e6, "%s", step)
 		}
 	}
-	n, err := c.Count(context.Background(), key, 24*time.Hour)
-	require.NoError(t, err)
-	require.EqualValues(t, calls, n.High)
+	require.EqualValues(t, calls, try.To(c.Count(context.Background(), key, 24*time.Hour))(t).High)
 }
 
 // The bound is the least of the last ten to twenty seconds.

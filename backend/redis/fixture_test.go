@@ -20,6 +20,7 @@ import (
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -44,8 +45,7 @@ type sums interface {
 
 func openAs(t testing.TB, url string, layout redis.Layout) redis.Store {
 	t.Helper()
-	s, err := redis.Open(url, redis.Config{Layout: layout, IOTimeout: patience})
-	require.NoError(t, err)
+	s := try.To(redis.Open(url, redis.Config{Layout: layout, IOTimeout: patience}))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
@@ -57,8 +57,7 @@ func openPlain(t testing.TB, url string) redis.Store { return openAs(t, url, red
 // onClient makes a store on a client with the parameters of a URL and a Dialer.
 func onClient(t testing.TB, url string, cfg redis.Config, tweaks ...func(*goredis.Options)) (redis.Store, *goredis.Client) {
 	t.Helper()
-	options, err := goredis.ParseURL(url)
-	require.NoError(t, err)
+	options := try.To(goredis.ParseURL(url))(t)
 	if cfg.IOTimeout = patience; cfg.Dialer == nil {
 		cfg.Dialer = redis.NewDialer(nil)
 	}
@@ -68,8 +67,7 @@ func onClient(t testing.TB, url string, cfg redis.Config, tweaks ...func(*goredi
 	}
 	client := goredis.NewClient(options)
 	t.Cleanup(func() { require.NoError(t, errors.Join(client.Close(), cfg.Dialer.Close())) })
-	s, err := redis.New(client, cfg)
-	require.NoError(t, err)
+	s := try.To(redis.New(client, cfg))(t)
 	return s, client
 }
 
@@ -124,8 +122,7 @@ func logins(t testing.TB, addr string) map[string]string {
 // nobody returns an address where nobody listens.
 func nobody(t testing.TB) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := try.To(net.Listen("tcp", "127.0.0.1:0"))(t)
 	require.NoError(t, listener.Close())
 	return listener.Addr().String()
 }
@@ -143,9 +140,7 @@ func newCounter(t testing.TB, s backend.Store, cfg counter.Config) *counter.Coun
 	if cfg.Patience == 0 {
 		cfg.Patience = patience
 	}
-	c, err := counter.New(s, cfg)
-	require.NoError(t, err)
-	return c
+	return try.To(counter.New(s, cfg))(t)
 }
 
 // at makes a Counter on a server, with a clock.
@@ -156,16 +151,12 @@ func at(t testing.TB, addr string, now *time.Time) *counter.Counter {
 
 func take(t testing.TB, c *counter.Counter, key counter.Key, n int64, limits string) counter.Verdict {
 	t.Helper()
-	v, err := c.Take(ctx, key, n, counter.MustLimits(limits))
-	require.NoError(t, err)
-	return v
+	return try.To(c.Take(ctx, key, n, counter.MustLimits(limits)))(t)
 }
 
 func count(t testing.TB, c *counter.Counter, key counter.Key) int64 {
 	t.Helper()
-	n, err := c.Count(ctx, key, day)
-	require.NoError(t, err)
-	return n.High
+	return try.To(c.Count(ctx, key, day))(t).High
 }
 
 // counted waits until a key counts n.
@@ -178,9 +169,7 @@ func counted(t testing.TB, c *counter.Counter, key counter.Key, n int64) {
 func seedOf(t *testing.T) uint64 {
 	seed := rand.Uint64()
 	if given := os.Getenv("REDIS_SEED"); given != "" {
-		var err error
-		seed, err = strconv.ParseUint(given, 10, 64)
-		require.NoError(t, err)
+		seed = try.To(strconv.ParseUint(given, 10, 64))(t)
 	}
 	t.Logf("again with: REDIS_SEED=%d", seed)
 	return seed
@@ -191,9 +180,7 @@ func name(i int) counter.Key { return counter.Key{Event: "signup", Feature: fmt.
 
 func mustLadder(t testing.TB, s string) tiers.Ladder {
 	t.Helper()
-	l, err := tiers.Parse(s)
-	require.NoError(t, err)
-	return l
+	return try.To(tiers.Parse(s))(t)
 }
 
 // adding is an addition to all buckets of a key at now, or its undo.

@@ -17,6 +17,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -129,8 +130,7 @@ func forgetLarge(t *testing.T, ladder string, hits int, step time.Duration, leav
 	running.Wait()
 	t.Logf("%d stored keys forgotten in %v, a script took %v, the slowest %v, %d of %d calls of another key failed", before, spent, median, worst, failed.Load(), calls.Load())
 	require.Empty(t, client.Keys(ctx, "{"+forgetKey+"}*").Val())
-	label, err := s.Forgotten(ctx, &backend.ForgetRequest{Key: forgetKey, Now: now})
-	require.NoError(t, err)
+	label := try.To(s.Forgotten(ctx, &backend.ForgetRequest{Key: forgetKey, Now: now}))(t)
 	require.Equal(t, now.UnixNano(), label)
 	return median, worst, failed.Load()
 }

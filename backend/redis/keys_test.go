@@ -10,6 +10,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // Every stored key has a time to live that covers the buckets in the value, and all
@@ -23,13 +24,11 @@ func TestStoredKeys(t *testing.T) {
 		take(t, c, signup, 1, "1000000/d")
 		now = now.Add(time.Duration(rand.Int64N(int64(2 * time.Second))))
 	}
-	keys, err := client.Keys(ctx, "*").Result()
-	require.NoError(t, err)
+	keys := try.To(client.Keys(ctx, "*").Result())(t)
 	require.Len(t, keys, 3, "a root, and a leaf for each hour")
 	for _, key := range keys {
 		require.Regexp(t, `^\{ab:1....:signup:ip:203\.0\.113\.9\}P(:\d+\.[1-4])?$`, key)
-		left, err := client.PTTL(ctx, key).Result()
-		require.NoError(t, err)
+		left := try.To(client.PTTL(ctx, key).Result())(t)
 		require.Greater(t, left, 25*time.Hour, key)
 		require.Less(t, left, 27*time.Hour, key)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // A subscription, for instance to a sentinel, is written to and read by two
@@ -41,8 +42,7 @@ func TestASubscriptionByADialer(t *testing.T) {
 		}
 	})
 	for pongs := 0; pongs < pings; {
-		m, err := subscription.ReceiveTimeout(ctx, patience)
-		require.NoError(t, err)
+		m := try.To(subscription.ReceiveTimeout(ctx, patience))(t)
 		if _, is := m.(*goredis.Pong); is {
 			pongs++
 		}

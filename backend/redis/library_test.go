@@ -15,14 +15,14 @@ import (
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // everyCall makes a call of each kind, for a new key.
 func everyCall(t *testing.T, c *counter.Counter) {
 	t.Helper()
 	key := name(rand.Int())
-	v, err := c.Peek(ctx, key, 1, counter.MustLimits("100/d"))
-	require.NoError(t, err)
+	v := try.To(c.Peek(ctx, key, 1, counter.MustLimits("100/d")))(t)
 	require.EqualValues(t, 99, v.Remaining)
 	v = take(t, c, key, 1, "100/d")
 	require.EqualValues(t, 99, v.Remaining)
@@ -36,8 +36,7 @@ func everyCall(t *testing.T, c *counter.Counter) {
 
 func librariesOf(t *testing.T, client goredis.Cmdable) (names []string) {
 	t.Helper()
-	all, err := client.FunctionList(ctx, goredis.FunctionListQuery{}).Result()
-	require.NoError(t, err)
+	all := try.To(client.FunctionList(ctx, goredis.FunctionListQuery{}).Result())(t)
 	for _, library := range all {
 		names = append(names, library.Name)
 	}
@@ -48,15 +47,12 @@ func librariesOf(t *testing.T, client goredis.Cmdable) (names []string) {
 // calls are the numbers of commands that a server has executed.
 func calls(t *testing.T, client *goredis.Client, command string) int {
 	t.Helper()
-	text, err := client.Info(ctx, "commandstats").Result()
-	require.NoError(t, err)
+	text := try.To(client.Info(ctx, "commandstats").Result())(t)
 	found := regexp.MustCompile(`cmdstat_` + command + `:calls=(\d+)`).FindStringSubmatch(text)
 	if found == nil {
 		return 0
 	}
-	n, err := strconv.Atoi(found[1])
-	require.NoError(t, err)
-	return n
+	return try.To(strconv.Atoi(found[1]))(t)
 }
 
 func TestFunctions(t *testing.T) {
@@ -136,12 +132,10 @@ func TestAFullServerDenies(t *testing.T) {
 	require.NoError(t, client.ConfigSet(ctx, "maxmemory", "1").Err())
 	require.False(t, take(t, c, signup, 2, "2/d").Allowed)
 	require.EqualValues(t, 1, s.Stats().ByScripts)
-	v, err := c.Peek(ctx, signup, 1, counter.MustLimits("2/d"))
-	require.NoError(t, err)
-	require.True(t, v.Allowed)
+	require.True(t, try.To(c.Peek(ctx, signup, 1, counter.MustLimits("2/d")))(t).Allowed)
 	require.EqualValues(t, 1, count(t, c, signup))
 	require.EqualValues(t, 1, s.Stats().ByScripts, "what writes nothing is a function")
-	_, err = c.Take(ctx, signup, 1, counter.MustLimits("2/d"))
+	_, err := c.Take(ctx, signup, 1, counter.MustLimits("2/d"))
 	require.ErrorContains(t, err, "OOM")
 	require.NoError(t, client.ConfigSet(ctx, "maxmemory", "0").Err())
 	scripts := s.Stats().ByScripts
@@ -179,8 +173,7 @@ func TestAFullServerTakesAway(t *testing.T) {
 // docs/operating.md, which also remove old libraries; otherwise by scripts, refused once.
 // With the layout Plain other rights suffice. Without INFO a check cannot see evictions.
 func TestRights(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operating.md")
-	require.NoError(t, err)
+	page := try.To(os.ReadFile("../../docs/operating.md"))(t)
 	documented := regexp.MustCompile(`(?m)^ACL SETUSER abacus on >password (.*)$`).FindStringSubmatch(string(page))
 	require.NotNil(t, documented)
 	const scripts = "resetkeys ~{ab:* resetchannels -@all +evalsha +eval +get +set +getrange +setrange +append +strlen +pexpire +pttl +del +unlink +time"

@@ -16,6 +16,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // A root is moved before its leaf, a late hit comes meanwhile, and then the leaf
@@ -37,8 +38,7 @@ func TestALeafThatComesLater(t *testing.T) {
 			}
 			var filled []time.Time
 			for range hits {
-				_, err := before.Take(ctx, signup, weight, limits)
-				require.NoError(t, err)
+				try.To(before.Take(ctx, signup, weight, limits))(t)
 				filled = append(filled, now)
 				now = now.Add(step)
 			}
@@ -62,8 +62,7 @@ func TestALeafThatComesLater(t *testing.T) {
 					last := now
 					for i := range late {
 						now = last.Add(-time.Duration(2+7*i) * time.Second)
-						v, err := after.Take(ctx, signup, weight, limits)
-						require.NoError(t, err)
+						v := try.To(after.Take(ctx, signup, weight, limits))(t)
 						taken = append(taken, v)
 						if i%3 > 0 || late == 1 { // not taken back
 							log = append(log, now)
@@ -98,8 +97,7 @@ func TestALeafThatComesLater(t *testing.T) {
 					}
 					check("after the leaf")
 					for range 40 {
-						_, err := after.Take(ctx, signup, weight, limits)
-						require.NoError(t, err)
+						try.To(after.Take(ctx, signup, weight, limits))(t)
 						log = append(log, now)
 						now = now.Add(step)
 					}
@@ -168,8 +166,7 @@ func TestSlotsThatMove(t *testing.T) {
 		}
 		for k := range keys {
 			atLeast := hits[k].Load()
-			n, err := counters[0].Count(ctx, name(k), 24*time.Hour)
-			require.NoError(t, err)
+			n := try.To(counters[0].Count(ctx, name(k), 24*time.Hour))(t)
 			if n.High < atLeast {
 				short++
 				t.Errorf("move %d: key %d counts %d, of %d hits", move, k, n.High, atLeast)

@@ -18,6 +18,7 @@ import (
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // sendings counts what a client sends.
@@ -61,9 +62,7 @@ func TestManyCallersShareRoundTrips(t *testing.T) {
 	client, c := raw(t, addr), newCounter(t, open(t, "redis://"+proxy.Addr+"?pool_size=16"), counter.Config{})
 	take(t, c, signup, 1, "1000000/d")
 	reads := func() int {
-		n, err := strconv.Atoi(client.InfoMap(ctx, "stats").Item("Stats", "total_reads_processed"))
-		require.NoError(t, err)
-		return n
+		return try.To(strconv.Atoi(client.InfoMap(ctx, "stats").Item("Stats", "total_reads_processed")))(t)
 	}
 	const callers, calls = 64, 50
 	before := reads()
@@ -260,8 +259,7 @@ func TestAPipelineToAFreshServer(t *testing.T) {
 // Close ends calls that wait for a server that stands still.
 func TestCloseWhileCallsWait(t *testing.T) {
 	server := servertest.StartRedis(t)
-	s, err := redis.Open("redis://"+server.Addr+"/0?pool_size=3", redis.Config{IOTimeout: patience})
-	require.NoError(t, err)
+	s := try.To(redis.Open("redis://"+server.Addr+"/0?pool_size=3", redis.Config{IOTimeout: patience}))(t)
 	c := newCounter(t, s, counter.Config{})
 	take(t, c, signup, 1, "1000/d")
 	server.Pause()

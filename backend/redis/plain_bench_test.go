@@ -12,6 +12,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // BenchmarkLayouts compares the layouts by the processor time of the server for an admitted
@@ -62,11 +63,9 @@ func BenchmarkLayouts(b *testing.B) {
 // in the commands of the two layouts. The time of EXEC and of FCALL has the time of the
 // commands inside.
 func serverTime(b *testing.B, addr string) (all, commands float64) {
-	info, err := raw(b, addr).InfoMap(ctx, "cpu", "commandstats").Result()
-	require.NoError(b, err)
+	info := try.To(raw(b, addr).InfoMap(ctx, "cpu", "commandstats").Result())(b)
 	for _, part := range []string{"used_cpu_user", "used_cpu_sys"} {
-		n, err := strconv.ParseFloat(info["CPU"][part], 64)
-		require.NoError(b, err)
+		n := try.To(strconv.ParseFloat(info["CPU"][part], 64))(b)
 		all += n
 	}
 	for _, command := range []string{"fcall", "multi", "exec"} {
@@ -75,8 +74,7 @@ func serverTime(b *testing.B, addr string) (all, commands float64) {
 			continue
 		}
 		usec, _, _ := strings.Cut(rest, ",")
-		n, err := strconv.ParseFloat(usec, 64)
-		require.NoError(b, err)
+		n := try.To(strconv.ParseFloat(usec, 64))(b)
 		commands += n / 1e6
 	}
 	return all, commands

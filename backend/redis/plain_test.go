@@ -21,6 +21,7 @@ import (
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // secondName is the stored key of the bucket of second.
@@ -59,8 +60,7 @@ func TestPlainCallsCutAnywhere(t *testing.T) {
 		return beheaded{conn, &bytes, &longest}, err
 	}})
 	defer client.Close()
-	s, err := redis.New(client, redis.Config{Layout: redis.Plain, IOTimeout: patience})
-	require.NoError(t, err)
+	s := try.To(redis.New(client, redis.Config{Layout: redis.Plain, IOTimeout: patience}))(t)
 	do := func(key string, n int64) error {
 		r := adding("ab:"+key, mustLadder(t, "1s:1m, 1m:1h"), second, n)
 		r.Deadline = time.Now().Add(patience)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 )
 
@@ -18,8 +19,7 @@ func TestLibrary(t *testing.T) {
 	if *update {
 		require.NoError(t, os.WriteFile(file, []byte(libraryText), 0o666))
 	}
-	golden, err := os.ReadFile(file)
-	require.NoError(t, err)
+	golden := try.To(os.ReadFile(file))(t)
 	require.Equal(t, string(golden), libraryText, "%s: run go test -update, and look at the difference", file)
 }
 
@@ -39,8 +39,7 @@ func TestScripts(t *testing.T) {
 // Each name is used, and stands in no longer word: the scripts have no such word but
 // commands of the server.
 func TestNames(t *testing.T) {
-	files, err := luaFiles.ReadDir("lua")
-	require.NoError(t, err)
+	files := try.To(luaFiles.ReadDir("lua"))(t)
 	text := ""
 	for _, file := range files {
 		text += lua(strings.TrimSuffix(file.Name(), ".lua"))

@@ -10,6 +10,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 func TestSentinel(t *testing.T) {
@@ -65,8 +66,7 @@ func TestCluster(t *testing.T) {
 		for i := range 50 {
 			key, other := name(100*round+i), name(100*round+50+i)
 			take(t, c, key, 1, "1/d")
-			v, err := c.TakeAll(ctx, counter.Ask{Key: other, N: 1, Limits: counter.MustLimits("1/d")}, counter.Ask{Key: key, N: 1, Limits: counter.MustLimits("1/d")})
-			require.NoError(t, err)
+			v := try.To(c.TakeAll(ctx, counter.Ask{Key: other, N: 1, Limits: counter.MustLimits("1/d")}, counter.Ask{Key: key, N: 1, Limits: counter.MustLimits("1/d")}))(t)
 			require.False(t, v.Allowed)
 			require.Zero(t, count(t, c, other))
 			require.EqualValues(t, 1, count(t, c, key))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // documented makes the calls of docs/storage.md, and two seconds pass.
@@ -30,20 +31,15 @@ func TestStoredAsDocumented(t *testing.T) {
 	documented(t, c, &now)
 
 	client := raw(t, addr)
-	names, err := client.Keys(ctx, "*").Result()
-	require.NoError(t, err)
+	names := try.To(client.Keys(ctx, "*").Result())(t)
 	require.Equal(t, []string{"{ab:16CTp:signup:ip:203.0.113.9}P"}, names)
-	value, err := client.Get(ctx, names[0]).Bytes()
-	require.NoError(t, err)
+	value := try.To(client.Get(ctx, names[0]).Bytes())(t)
 	require.Equal(t, "02"+"70827f27c780"+"cdfe9958"+"0004"+"00"+"000001"+"0000"+"0000"+"0000"+"cdfe9948"+"0003", hex.EncodeToString(value))
 
 	require.NoError(t, c.Forget(ctx, signup))
-	names, err = client.Keys(ctx, "*").Result()
-	require.NoError(t, err)
+	names = try.To(client.Keys(ctx, "*").Result())(t)
 	require.ElementsMatch(t, []string{"{ab:!0d60}rhvEqoT671OS9TaJYfwphxWceqYOn1fiMgvhsWOvS2I", "{ab:!qhq0}sSrpmLCFBH4Hzu_IcAPFT0mKw1Yf8eM-Q54TzzSvOMI"}, names, "of the key and of the soft key")
-	label, err := client.Get(ctx, names[0]).Bytes()
-	require.NoError(t, err)
-	require.Equal(t, "9898db890a4b4e00", hex.EncodeToString(label))
+	require.Equal(t, "9898db890a4b4e00", hex.EncodeToString(try.To(client.Get(ctx, names[0]).Bytes())(t)))
 }
 
 // A stretch is the longest of which the tier keeps four.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 )
 
@@ -16,8 +17,7 @@ func TestTakeBackOfSeveralTimes(t *testing.T) {
 	ask[optionsAt] |= timesOption
 	ask.uint(9, timesBytes)
 	answer := append([]byte{timesByte}, 0, 0, 0, 0, 0, 1, 2, 'x', 'y')
-	of, err := readReply(bufio.NewReader(strings.NewReader(fmt.Sprintf("$%d\r\n%s\r\n", len(answer), answer))))
-	require.NoError(t, err)
+	of := try.To(readReply(bufio.NewReader(strings.NewReader(fmt.Sprintf("$%d\r\n%s\r\n", len(answer), answer)))))(t)
 	require.Equal(t, countedTimes+258, of)
 	require.Equal(t, of, outcomeOf(string(answer)))
 	require.True(t, ask.takeBack(of))
@@ -25,8 +25,7 @@ func TestTakeBackOfSeveralTimes(t *testing.T) {
 	require.EqualValues(t, 258, number(string(ask[len(ask)-timesBytes:])))
 
 	for short, want := range map[string]outcome{"": notCounted, "\x04": notCounted, "\x01": counted, "\x03\x00": countedPart} {
-		of, err := readReply(bufio.NewReader(strings.NewReader(fmt.Sprintf("$%d\r\n%s\r\n", len(short), short))))
-		require.NoError(t, err)
+		of := try.To(readReply(bufio.NewReader(strings.NewReader(fmt.Sprintf("$%d\r\n%s\r\n", len(short), short)))))(t)
 		require.Equal(t, want, of)
 		require.Equal(t, want, outcomeOf(short))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // The round trips promised by docs/guarantees.md.
@@ -67,9 +68,7 @@ func TestRoundTrips(t *testing.T) {
 			for i := range 3 {
 				asks = append(asks, counter.Ask{Key: name(11 + i), N: 1, Limits: counter.MustLimits("1/d")})
 			}
-			v, err := c.TakeAll(ctx, asks...)
-			require.NoError(t, err)
-			require.True(t, v.Allowed)
+			require.True(t, try.To(c.TakeAll(ctx, asks...))(t).Allowed)
 			require.Equal(t, 1, proxy.Trips(), "three keys")
 		}
 	}
@@ -148,7 +147,5 @@ func clusterBehind(t *testing.T, addr string, proxy *servertest.Proxy) redis.Sto
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return net.Dial("tcp", proxy.Addr) },
 	})
 	t.Cleanup(func() { client.Close() })
-	s, err := redis.New(client, redis.Config{IOTimeout: patience})
-	require.NoError(t, err)
-	return s
+	return try.To(redis.New(client, redis.Config{IOTimeout: patience}))(t)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/bench/internal/measure"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // crowd is one contestant under a number of callers.
@@ -32,8 +33,7 @@ func TestManyCallersOnMemcached(t *testing.T) {
 	s.Say("%d rounds of %s calls, loopback, keys in random order, a clock that goes. Thousands of calls a second, the median of the rounds; \"wait\" is how long one call took, us, half of them and 99 of 100. "+
 		"\"Server\" and \"client\" are how many cores the server and this process used. The two can have all cores together: the machine has %d.", rounds, measure.Count(int64(calls)), runtime.NumCPU())
 	b := newBench(t)
-	keys, err := measure.Distinct(measure.Pick(50, 1_000, 1_000))
-	require.NoError(t, err)
+	keys := try.To(measure.Distinct(measure.Pick(50, 1_000, 1_000)))(t)
 	sequence := keys.Random(calls)
 	crowds := make([]*crowd, len(kinds)*len(callers))
 	for i := range crowds {
@@ -62,8 +62,7 @@ func TestManyCallersOnMemcached(t *testing.T) {
 			cr := crowds[i*len(callers)+c]
 			var sum int64
 			for k := range keys.Len() {
-				used, err := cr.used(keys.At(k))
-				require.NoError(t, err)
+				used := try.To(cr.used(keys.At(k)))(t)
 				sum += used
 			}
 			require.Equal(t, cr.hits, sum, "%s, %d limits, %d callers", kind.name, kind.limits, n)

@@ -24,6 +24,7 @@ import (
 	"github.com/abacus-go/abacus/bench/internal/measure"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -176,17 +177,15 @@ func newFixed(t *testing.T, set setting, sideBySide bool) *contestant {
 }
 
 func newAbacus(t *testing.T, set setting) *contestant {
-	store, err := memcache.New(memcache.Config{IOTimeout: 10 * time.Second}, set.addr)
-	require.NoError(t, err)
+	store := try.To(memcache.New(memcache.Config{IOTimeout: 10 * time.Second}, set.addr))(t)
 	t.Cleanup(func() { store.Close() })
 	ladder := set.ladder
 	if ladder.Len() == 0 {
 		ladder = set.limits.Ladder()
 	}
-	c, err := counter.New(store, counter.Config{
+	c := try.To(counter.New(store, counter.Config{
 		Ladder: ladder, Prefix: fmt.Sprintf("a%08x", rand.Uint32()), Patience: set.timeout, Now: set.now,
-	})
-	require.NoError(t, err)
+	}))(t)
 	take := func(feature string, limits counter.Limits) error {
 		v, err := c.Take(ctx, counter.Key{Event: "signup", Feature: feature}, 1, limits)
 		if err == nil && !v.Allowed {

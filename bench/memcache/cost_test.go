@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/bench/internal/measure"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -56,8 +57,7 @@ func TestCostOnMemcached(t *testing.T) {
 				measure.Turns(rounds, len(cs), func(i, round int) {
 					keys, err := known.Random(calls), error(nil)
 					if fresh {
-						keys, err = measure.Distinct(calls)
-						require.NoError(t, err)
+						keys = try.To(measure.Distinct(calls))(t)
 					}
 					ours, theirs := measure.CPU(), cpu(b.stats())
 					_, _, err = measure.Parallel(calls, callers, func(k int) error {

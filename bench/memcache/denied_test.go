@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/bench/internal/measure"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // A denied Take of a key that another process has filled, beside one increment.
@@ -22,11 +23,9 @@ func TestADenialOnMemcached(t *testing.T) {
 	b := newBench(t)
 	start, prefix := b.now, fmt.Sprintf("d%08x", rand.Uint32())
 	process := func() *counter.Counter {
-		store, err := memcache.New(memcache.Config{IOTimeout: 10 * time.Second}, b.addr)
-		require.NoError(t, err)
+		store := try.To(memcache.New(memcache.Config{IOTimeout: 10 * time.Second}, b.addr))(t)
 		t.Cleanup(func() { store.Close() })
-		c, err := counter.New(store, counter.Config{Prefix: prefix, Patience: 10 * time.Second, Now: func() time.Time { return b.now }})
-		require.NoError(t, err)
+		c := try.To(counter.New(store, counter.Config{Prefix: prefix, Patience: 10 * time.Second, Now: func() time.Time { return b.now }}))(t)
 		return c
 	}
 	increment := newIncrement(t, b.setting(nil))
@@ -63,9 +62,7 @@ func TestADenialOnMemcached(t *testing.T) {
 						require.NoError(t, increment.hit("one"))
 						continue
 					}
-					v, err := denier.Take(ctx, key(i, round, call), 1, contenders[i].limits)
-					require.NoError(t, err)
-					require.False(t, v.Allowed)
+					require.False(t, try.To(denier.Take(ctx, key(i, round, call), 1, contenders[i].limits))(t).Allowed)
 				}
 			})
 			all[i] = append(all[i], m.client[round]+m.server[round])

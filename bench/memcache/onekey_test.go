@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/bench/internal/measure"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // Callers of one key go together if their limits are equal. Under limits that differ in a
@@ -20,11 +21,9 @@ func TestOneKeyOnMemcached(t *testing.T) {
 	s := measure.Open(t, "On memcached: 64 callers of one key")
 	s.Say("%d rounds of %s calls in turn, loopback, a clock that goes; admissions a second, and us of the server for one, with the median of the rounds. A lone caller makes a sixth of the calls.", rounds, measure.Count(int64(calls)))
 	b := newBench(t)
-	store, err := memcache.New(memcache.Config{IOTimeout: 20 * time.Second}, b.addr)
-	require.NoError(t, err)
+	store := try.To(memcache.New(memcache.Config{IOTimeout: 20 * time.Second}, b.addr))(t)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	c, err := counter.New(store, counter.Config{Patience: 20 * time.Second})
-	require.NoError(t, err)
+	c := try.To(counter.New(store, counter.Config{Patience: 20 * time.Second}))(t)
 	var rates, cpus [3]measure.Series
 	var n atomic.Int64
 	took := [3]int64{}
@@ -50,9 +49,7 @@ func TestOneKeyOnMemcached(t *testing.T) {
 			})
 			require.NoError(t, err)
 			took[kind] += int64(calls)
-			count, err := c.Count(context.Background(), key, time.Hour)
-			require.NoError(t, err)
-			require.Equal(t, took[kind], count.High)
+			require.Equal(t, took[kind], try.To(c.Count(context.Background(), key, time.Hour))(t).High)
 			rates[kind] = append(rates[kind], float64(calls)/spent.Seconds())
 			cpus[kind] = append(cpus[kind], (cpu(b.stats())-before)/float64(calls))
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/abacus-go/abacus/bench/internal/measure"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // list returns the contestants.
@@ -236,8 +237,7 @@ func TestWindowsOnMemcached(t *testing.T) {
 	for i, r := range rs {
 		b.now = r.now
 		for _, key := range keys {
-			used, err := r.used(key)
-			require.NoError(t, err)
+			used := try.To(r.used(key))(t)
 			// The oldest bucket counts whole, and a window is longer by the skew.
 			require.InDelta(t, past, used, float64(3+past/5))
 		}

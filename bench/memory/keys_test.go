@@ -11,6 +11,7 @@ import (
 
 	"github.com/abacus-go/abacus/bench/internal/measure"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/internal/words"
 )
 
@@ -146,8 +147,7 @@ func (h *hasty) hit(key string) error {
 // A peer that gives up under contention, or miscounts, does not end the benchmark: its
 // row says so.
 func TestAPeerGivesUp(t *testing.T) {
-	keys, err := measure.Distinct(1)
-	require.NoError(t, err)
+	keys := try.To(measure.Distinct(1))(t)
 	f := newField(t, keys, roomy(1, 100))
 	f.add("hasty", true, &hasty{floor: floor{counts: map[string]*int64{}}})
 	f.run(0, keys.InTurn(30), 1)
@@ -174,8 +174,7 @@ func TestBesidePeers(t *testing.T) {
 		admits[kind.name] = fmt.Sprint(worstWindow(t, kind.name, kind.make))
 	}
 	for _, n := range []int{1, measure.Pick(1_000, 100_000, 100_000)} {
-		keys, err := measure.Distinct(n)
-		require.NoError(t, err)
+		keys := try.To(measure.Distinct(n))(t)
 		sequence := keys.Random(calls)
 		for _, cores := range []int{1, runtime.NumCPU()} {
 			table := measure.Table{Head: []string{"", "1 limit, ns", "to the fastest", "3 limits, ns", "to the fastest", "allocs, 1 and 3", "admits"}}
@@ -201,13 +200,11 @@ func raceOf(t *testing.T, keys, sequence measure.Keys, limits, rounds, cores int
 	hits := int64(sequence.Len() * (rounds + 1) / keys.Len())
 	f := newField(t, keys, roomy(limits, max(1, hits)))
 	for _, kind := range kinds {
-		c, err := kind.make(f.limits)
-		require.NoError(t, err)
+		c := try.To(kind.make(f.limits))(t)
 		f.add(kind.name, kind.peer, c)
 	}
 	if limits == 1 {
-		c, err := newFloor(nil)
-		require.NoError(t, err)
+		c := try.To(newFloor(nil))(t)
 		f.add("floor", false, c)
 	}
 	measure.Uncollected(rounds, len(f.contestants), func(i, _ int) { f.run(i, sequence, cores) })

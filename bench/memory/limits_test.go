@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 const day = 24 * time.Hour
@@ -16,8 +17,7 @@ const day = 24 * time.Hour
 func TestEveryContestantCountsAndRefuses(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			c, err := kind.make(counter.MustLimits("30/m, 20/h, 10/d"))
-			require.NoError(t, err)
+			c := try.To(kind.make(counter.MustLimits("30/m, 20/h, 10/d")))(t)
 			for i := range 10 {
 				require.NoError(t, c.hit("a"))
 				if i < 4 {
@@ -27,13 +27,10 @@ func TestEveryContestantCountsAndRefuses(t *testing.T) {
 			require.ErrorIs(t, c.hit("a"), errRefused)
 			require.NoError(t, c.hit("b"))
 			for key, want := range map[string]int64{"a": 10, "b": 5} {
-				used, err := c.used(key)
-				require.NoError(t, err)
-				require.Equal(t, want, used, key)
+				require.Equal(t, want, try.To(c.used(key))(t), key)
 			}
 
-			c, err = kind.make(counter.MustLimits("2/m, 5/h, 9/d"))
-			require.NoError(t, err)
+			c = try.To(kind.make(counter.MustLimits("2/m, 5/h, 9/d")))(t)
 			require.NoError(t, c.hit("a"))
 			require.NoError(t, c.hit("a"))
 			require.ErrorIs(t, c.hit("a"), errRefused, "the shortest limit counts too")
@@ -63,17 +60,15 @@ func worstWindow(t *testing.T, name string, newContestant func(counter.Limits) (
 	if name == "go-limiter" {
 		// The contestant reads a clock outside of any bubble. A late machine misses
 		// the window's edge: then again.
-		for try := 0; try < 10 && worst <= attacked*3/2; try++ {
+		for n := 0; n < 10 && worst <= attacked*3/2; n++ {
 			const per = 200 * time.Millisecond
-			c, err := newContestant(counter.Limits{{Max: attacked, Per: per}})
-			require.NoError(t, err)
+			c := try.To(newContestant(counter.Limits{{Max: attacked, Per: per}}))(t)
 			worst = max(worst, attack(c, "key", per, per/20))
 		}
 		return worst
 	}
 	// Outside of the bubble: some contestants have a goroutine that never ends.
-	c, err := newContestant(counter.Limits{{Max: attacked, Per: day}})
-	require.NoError(t, err)
+	c := try.To(newContestant(counter.Limits{{Max: attacked, Per: day}}))(t)
 	synctest.Test(t, func(t *testing.T) {
 		const begins = 48 // phases of the clock
 		for i := range begins {

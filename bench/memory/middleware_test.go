@@ -24,6 +24,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -210,29 +211,23 @@ func TestEveryMiddlewareCountsAndRefuses(t *testing.T) {
 	v := newVisits(t, 2)
 	for _, kind := range middlewares {
 		t.Run(kind.name, func(t *testing.T) {
-			m, err := kind.make(counter.MustLimits("9/m, 8/h, 3/d"))
-			require.NoError(t, err)
+			m := try.To(kind.make(counter.MustLimits("9/m, 8/h, 3/d")))(t)
 			h := m.wrap(welcome)
 			if m.used == nil {
 				require.NoError(t, v.random(h, 100, http.StatusOK))
 				return
 			}
 			for range 3 {
-				a, err := visit(h, v.requests[0], http.StatusOK)
-				require.NoError(t, err)
+				a := try.To(visit(h, v.requests[0], http.StatusOK))(t)
 				require.Equal(t, len("welcome"), a.written)
 				require.Equal(t, strings.Contains(kind.name, "no headers"), len(a.header) == 1, a.header)
 			}
-			_, err = visit(h, v.requests[1], http.StatusOK)
-			require.NoError(t, err)
-			_, err = visit(h, v.requests[0], http.StatusTooManyRequests)
-			require.NoError(t, err)
+			try.To(visit(h, v.requests[1], http.StatusOK))(t)
+			try.To(visit(h, v.requests[0], http.StatusTooManyRequests))(t)
 			for i, want := range []int64{3, 1} {
-				used, err := m.used(v.addrs[i])
-				require.NoError(t, err)
-				require.Equal(t, want, used, v.addrs[i])
+				require.Equal(t, want, try.To(m.used(v.addrs[i]))(t), v.addrs[i])
 			}
-			_, err = visit(h, v.requests[1], http.StatusOK)
+			_, err := visit(h, v.requests[1], http.StatusOK)
 			require.NoError(t, err, "the first client has used nothing of the second")
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/abacus-go/abacus/bench/internal/measure"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -58,9 +59,7 @@ func callsOf(t *testing.T, limits, rounds, calls int) []*ownCall {
 		full[i] = counter.Limit{Max: 1, Per: room[i].Per}
 	}
 	newCounter := func() *counter.Counter {
-		c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: room.Ladder()})
-		require.NoError(t, err)
-		return c
+		return try.To(counter.New(memory.New(memory.Config{}), counter.Config{Ladder: room.Ladder()}))(t)
 	}
 	kinds, values := []string{feature.KindIP, "user", "email"}, []string{"198.51.100.7", "ada", "ada@example.org"}
 	single, several, byRules := newCounter(), newCounter(), newCounter()
@@ -71,12 +70,10 @@ func callsOf(t *testing.T, limits, rounds, calls int) []*ownCall {
 		asks = append(asks, counter.Ask{Key: key(i), N: 1, Limits: room})
 		rules = append(rules, limiter.Rule{Event: "signup", Kind: kind, Limits: room})
 	}
-	lim, err := limiter.New(byRules, limiter.Config{Rules: rules})
-	require.NoError(t, err)
+	lim := try.To(limiter.New(byRules, limiter.Config{Rules: rules}))(t)
 	features := []feature.Feature{feature.IP(netip.MustParseAddr(values[0])), feature.New(kinds[1], values[1]), feature.New(kinds[2], values[2])}
 	denied := counter.Key{Event: "signup", Feature: "denied"}
-	_, err = single.Take(ctx, denied, 1, full)
-	require.NoError(t, err)
+	try.To(single.Take(ctx, denied, 1, full))(t)
 	take := func(key counter.Key, limits counter.Limits) func() (bool, error) {
 		return func() (bool, error) {
 			v, err := single.Take(ctx, key, 1, limits)
@@ -118,8 +115,7 @@ func callsOf(t *testing.T, limits, rounds, calls int) []*ownCall {
 		all[i].ns, all[i].allocs = append(all[i].ns, ns), allocs
 	})
 	check := func(c *counter.Counter, key counter.Key, want int64) {
-		n, err := c.Count(ctx, key, room[len(room)-1].Per)
-		require.NoError(t, err)
+		n := try.To(c.Count(ctx, key, room[len(room)-1].Per))(t)
 		require.Equal(t, want, n.High, fmt.Sprint(key))
 	}
 	check(single, key(0), perKey-1)

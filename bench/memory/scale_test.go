@@ -16,6 +16,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/bench/internal/measure"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -51,13 +52,11 @@ func TestManyKeys(t *testing.T) {
 	var sequences []measure.Keys
 	bytes := make([]measure.Series, len(makers))
 	for _, n := range sizes {
-		keys, err := measure.Distinct(n)
-		require.NoError(t, err)
+		keys := try.To(measure.Distinct(n))(t)
 		f := newField(t, keys, roomy(1, 100*max(1, int64(calls*(rounds+1)/n)))) // with room for the profile
 		before := measure.Heap()
 		for i, m := range makers {
-			c, err := m.make(f.limits)
-			require.NoError(t, err)
+			c := try.To(m.make(f.limits))(t)
 			f.add(m.name, m.name == "go-limiter", c)
 			after := measure.Heap()
 			bytes[i] = append(bytes[i], float64(after-before)/float64(n))
@@ -144,8 +143,7 @@ func TestLongWindows(t *testing.T) {
 	s := measure.Open(t, "In memory, as windows grow")
 	s.Say("%s, one core, %d rounds of %s calls; ns for one call, and the ratio to the minute. Each key has %d hits, evenly spread over its window, and goes on so: a made-up clock "+
 		"moves from call to call, and the real one is read as well. The ladder is the one that fits the window, exact to a second. \"Buckets in its cover\" is what a store without running totals would add up.", words.Plural(int64(n), "key"), rounds, measure.Count(int64(calls)), past)
-	keys, err := measure.Distinct(n)
-	require.NoError(t, err)
+	keys := try.To(measure.Distinct(n))(t)
 	before, sequence := keys.InTurn((past+10)*n), keys.InTurn(calls) // in turn: hits are evenly spread
 	windows := []time.Duration{time.Minute, time.Hour, day, 7 * day, 30 * day}
 	names := []string{"1 minute", "1 hour", "1 day", "7 days", "30 days"}
@@ -164,13 +162,11 @@ func TestLongWindows(t *testing.T) {
 	table := measure.Table{Head: []string{"window", "abacus, ns", "to the first", "buckets in its cover", "bytes a key"}}
 	for i, window := range windows {
 		for k := range n {
-			count, err := one[i].Count(ctx, counter.Key{Event: "signup", Feature: keys.At(k)}, window)
-			require.NoError(t, err)
+			count := try.To(one[i].Count(ctx, counter.Key{Event: "signup", Feature: keys.At(k)}, window))(t)
 			require.LessOrEqual(t, count.Low, int64(past))
 			require.GreaterOrEqual(t, count.High, int64(past))
 		}
-		cover, err := one[i].Config().Ladder.Cover(one[i].now, window, 0)
-		require.NoError(t, err)
+		cover := try.To(one[i].Config().Ladder.Cover(one[i].now, window, 0))(t)
 		table.Row(names[i], ns[i].Spread(), measure.Num(ns[i].To(ns[0]).Median()), fmt.Sprint(cover.Reads()),
 			measure.Count(one[i].store.Stats().Buckets*16/int64(n)))
 	}
@@ -189,13 +185,11 @@ func newMoving(t *testing.T, window, step time.Duration) *moving {
 	m := &moving{now: time.Date(2026, 3, 2, 10, 20, 30, 0, time.UTC), step: step}
 	m.limits = counter.Limits{{Max: 1_000_000, Per: window}}
 	m.store = memory.New(memory.Config{MaxBuckets: 1 << 30})
-	var err error
-	m.Counter, err = counter.New(m.store, counter.Config{Ladder: tiers.For(window), Now: func() time.Time {
+	m.Counter = try.To(counter.New(m.store, counter.Config{Ladder: tiers.For(window), Now: func() time.Time {
 		_ = time.Now()
 		m.now = m.now.Add(m.step)
 		return m.now
-	}})
-	require.NoError(t, err)
+	}}))(t)
 	return m
 }
 
@@ -206,8 +200,7 @@ func TestFloodOfFreshKeys(t *testing.T) {
 	s.Say("%s keys with one hit each, one core, on a store with the default bound of 256 MB; ns for one call, in three tenths of the flood. The first nearly fills the store; soon after each key is "+
 		"refused, or takes the place of the one hit least recently. The heap is that after a collection.", measure.Count(int64(n)))
 	table := measure.Table{Head: []string{"when it is full", "first tenth", "third", "last", "last to third", "keys kept", "heap, MB", "admitted", "refused"}}
-	keys, err := measure.Distinct(n)
-	require.NoError(t, err)
+	keys := try.To(measure.Distinct(n))(t)
 	for _, row := range []struct {
 		name   string
 		policy memory.Policy
@@ -215,8 +208,7 @@ func TestFloodOfFreshKeys(t *testing.T) {
 		before := measure.Heap()
 		config.Full = row.policy
 		store := memory.New(config)
-		c, err := counter.New(store, counter.Config{})
-		require.NoError(t, err)
+		c := try.To(counter.New(store, counter.Config{}))(t)
 		limits := counter.MustLimits("100/d")
 		admitted, refused := 0, 0
 		var ns [10]float64

@@ -14,6 +14,7 @@ import (
 	"github.com/abacus-go/abacus/bench/internal/measure"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // crowd is one contestant under a number of callers.
@@ -77,8 +78,7 @@ func TestManyCallersOnRedis(t *testing.T) {
 		"half of them and 99 of 100. \"Server\" is the part of one core that the server's main thread used, which is all it can have; \"client\" that of this process. The two can have all cores together: the machine has %d.",
 		rounds, measure.Count(int64(calls)), runtime.NumCPU())
 	addr := servertest.Redis(t)
-	keys, err := measure.Distinct(measure.Pick(50, 1_000, 1_000))
-	require.NoError(t, err)
+	keys := try.To(measure.Distinct(measure.Pick(50, 1_000, 1_000)))(t)
 	sequence := keys.Random(calls)
 	racers := []struct {
 		kind, limits int

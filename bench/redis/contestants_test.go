@@ -14,7 +14,6 @@ import (
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
 	"github.com/throttled/throttled/v2"
 	"github.com/throttled/throttled/v2/store/goredisstore.v9"
 	ulule "github.com/ulule/limiter/v3"
@@ -22,6 +21,7 @@ import (
 
 	abacusredis "github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 const day = 24 * time.Hour
@@ -106,12 +106,10 @@ func newPlain(t *testing.T, set setting) *contestant {
 func newAbacus(t *testing.T, set setting) *contestant { return newLayout(t, set, abacusredis.Sums) }
 
 func newLayout(t *testing.T, set setting, layout abacusredis.Layout) *contestant {
-	store, err := abacusredis.New(set.client, abacusredis.Config{Layout: layout, IOTimeout: 10 * time.Second})
-	require.NoError(t, err)
-	c, err := counter.New(store, counter.Config{
+	store := try.To(abacusredis.New(set.client, abacusredis.Config{Layout: layout, IOTimeout: 10 * time.Second}))(t)
+	c := try.To(counter.New(store, counter.Config{
 		Ladder: set.limits.Ladder(), Prefix: set.prefix, Patience: set.timeout, Now: set.now,
-	})
-	require.NoError(t, err)
+	}))(t)
 	key := func(feature string) counter.Key { return counter.Key{Event: "signup", Feature: feature} }
 	take := func(feature string, limits counter.Limits) error {
 		v, err := c.Take(ctx, key(feature), 1, limits)
@@ -123,8 +121,7 @@ func newLayout(t *testing.T, set setting, layout abacusredis.Layout) *contestant
 	}
 	asked := 0
 	var then time.Time
-	filler, err := counter.New(store, counter.Config{Ladder: c.Config().Ladder, Prefix: set.prefix, Patience: set.timeout, Now: func() time.Time { return then }})
-	require.NoError(t, err)
+	filler := try.To(counter.New(store, counter.Config{Ladder: c.Config().Ladder, Prefix: set.prefix, Patience: set.timeout, Now: func() time.Time { return then }}))(t)
 	return &contestant{
 		hit: func(feature string) error { return take(feature, set.limits) },
 		refused: func(feature string) error {
@@ -219,8 +216,7 @@ func newRate(_ *testing.T, set setting) *contestant {
 
 func newUlule(t *testing.T, set setting) *contestant {
 	c := inTurn(set, func(prefix string, limit counter.Limit) single {
-		store, err := ululeredis.NewStoreWithOptions(set.client, ulule.StoreOptions{Prefix: prefix})
-		require.NoError(t, err)
+		store := try.To(ululeredis.NewStoreWithOptions(set.client, ulule.StoreOptions{Prefix: prefix}))(t)
 		l := ulule.New(store, ulule.Rate{Period: limit.Per, Limit: limit.Max})
 		return single{
 			hit: func(key string) error {
@@ -239,10 +235,8 @@ func newUlule(t *testing.T, set setting) *contestant {
 
 func newThrottled(t *testing.T, set setting) *contestant {
 	c := inTurn(set, func(prefix string, limit counter.Limit) single {
-		store, err := goredisstore.NewCtx(set.client, prefix+":")
-		require.NoError(t, err)
-		l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerDuration(int(limit.Max), limit.Per), MaxBurst: int(limit.Max) - 1})
-		require.NoError(t, err)
+		store := try.To(goredisstore.NewCtx(set.client, prefix+":"))(t)
+		l := try.To(throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerDuration(int(limit.Max), limit.Per), MaxBurst: int(limit.Max) - 1}))(t)
 		return single{
 			hit: func(key string) error {
 				limited, _, err := l.RateLimitCtx(ctx, key, 1)

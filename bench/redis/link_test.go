@@ -11,6 +11,7 @@ import (
 
 	"github.com/abacus-go/abacus/bench/internal/measure"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // delay is the delay of the link, each way.
@@ -32,9 +33,7 @@ func TestRedisOnALink(t *testing.T) {
 		wrong  *measure.Mishaps
 	}
 	plain := row{"plain INCR", "0", func(key string) error { return b.client.Incr(ctx, "plain:"+key).Err() }, func(key string) {
-		n, err := b.client.Get(ctx, "plain:"+key).Int()
-		require.NoError(t, err)
-		require.Equal(t, 1, n)
+		require.Equal(t, 1, try.To(b.client.Get(ctx, "plain:"+key).Int())(t))
 	}, new(measure.Mishaps)}
 	rows := []row{plain}
 	for _, r := range b.runners(kinds, 10, 1, 3) {

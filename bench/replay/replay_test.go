@@ -32,6 +32,7 @@ import (
 	"github.com/abacus-go/abacus/bench/internal/measure"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // The data is beside the repository, if at all, and no part of the repository.
@@ -126,8 +127,7 @@ func TestReplay(t *testing.T) {
 // replay runs the program, to its end.
 func replay(t *testing.T, demo string, args ...string) (r report, seconds, megabytes float64) {
 	t.Helper()
-	exe, err := os.Executable()
-	require.NoError(t, err)
+	exe := try.To(os.Executable())(t)
 	cmd := exec.CommandContext(t.Context(), exe, append([]string{demo, "replay", "--json", "--limits", limits}, args...)...)
 	cmd.Env = append(os.Environ(), parentEnv+"=1")
 	var errs strings.Builder
@@ -198,8 +198,7 @@ func takes(t *testing.T, events []event) (admitted int64, keys int) {
 	parsed := counter.MustLimits(limits)
 	var now time.Time
 	store := memory.New(memory.Config{})
-	c, err := counter.New(store, counter.Config{Ladder: parsed.Ladder(), Now: func() time.Time { return now }})
-	require.NoError(t, err)
+	c := try.To(counter.New(store, counter.Config{Ladder: parsed.Ladder(), Now: func() time.Time { return now }}))(t)
 	for i := range events {
 		now = time.UnixMicro(events[i].at)
 		v, err := c.Take(context.Background(), events[i].key, 1, parsed)
@@ -215,11 +214,9 @@ func takes(t *testing.T, events []event) (admitted int64, keys int) {
 
 func read(t *testing.T, path string) (events []event) {
 	t.Helper()
-	file, err := os.Open(path)
-	require.NoError(t, err)
+	file := try.To(os.Open(path))(t)
 	defer file.Close()
-	plain, err := gzip.NewReader(file)
-	require.NoError(t, err)
+	plain := try.To(gzip.NewReader(file))(t)
 	lines := bufio.NewScanner(plain)
 	for lines.Scan() {
 		at, rest, _ := strings.Cut(lines.Text(), ",")
@@ -236,18 +233,15 @@ func read(t *testing.T, path string) (events []event) {
 func madeUp(t *testing.T, n int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "log.csv.gz")
-	file, err := os.Create(path)
-	require.NoError(t, err)
+	file := try.To(os.Create(path))(t)
 	defer file.Close()
 	packed := gzip.NewWriter(file)
-	_, err = io.WriteString(packed, "time_us,event,feature\n")
-	require.NoError(t, err)
+	try.To(io.WriteString(packed, "time_us,event,feature\n"))(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	at := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC).UnixMicro()
 	for range n {
 		at += random.Int64N(2_000_000)
-		_, err = fmt.Fprintf(packed, "%d,login,client%d\n", at, random.IntN(1+random.IntN(1+random.IntN(400))))
-		require.NoError(t, err)
+		try.To(fmt.Fprintf(packed, "%d,login,client%d\n", at, random.IntN(1+random.IntN(1+random.IntN(400)))))(t)
 	}
 	require.NoError(t, packed.Close())
 	return path

@@ -10,6 +10,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -28,10 +29,8 @@ func TestAsTheLog(t *testing.T) {
 		tighter.Limits = counter.MustLimits(row.tighter)
 		require.Empty(t, looserRule(rule, tighter))
 		now := began
-		count, err := counter.New(memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return now }})
-		require.NoError(t, err)
-		lim, err := limiter.New(count, limiter.Config{Rules: []limiter.Rule{rule}})
-		require.NoError(t, err)
+		count := try.To(counter.New(memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return now }}))(t)
+		lim := try.To(limiter.New(count, limiter.Config{Rules: []limiter.Rule{rule}}))(t)
 		feature := feature.New("user", "7")
 		var admitted []counter.Point
 		for now.Sub(began) < 20*time.Hour {
@@ -40,27 +39,22 @@ func TestAsTheLog(t *testing.T) {
 			if random.IntN(2000) == 0 {
 				now = now.Add(3 * time.Hour)
 			}
-			v, err := lim.Allow(t.Context(), "signup", feature)
-			require.NoError(t, err)
+			v := try.To(lim.Allow(t.Context(), "signup", feature))(t)
 			if v.Allowed {
 				admitted = append(admitted, counter.Point{Start: now, Count: 1})
 			}
 		}
-		want, err := deniedOf(t.Context(), tighter, feature, admitted)
-		require.NoError(t, err)
+		want := try.To(deniedOf(t.Context(), tighter, feature, admitted))(t)
 		require.Greater(t, want, int64(50))
 
-		on, err := count.With(lim.Rules("signup")[0].Ladder, nil)
-		require.NoError(t, err)
-		hits, err := historyOf(t.Context(), on, counter.Key{Event: "signup", Feature: "user:7"})
-		require.NoError(t, err)
+		on := try.To(count.With(lim.Rules("signup")[0].Ladder, nil))(t)
+		hits := try.To(historyOf(t.Context(), on, counter.Key{Event: "signup", Feature: "user:7"}))(t)
 		var sum int64
 		for _, p := range hits {
 			sum += p.Count
 		}
 		require.EqualValues(t, len(admitted), sum)
-		got, err := deniedOf(t.Context(), tighter, feature, hits)
-		require.NoError(t, err)
+		got := try.To(deniedOf(t.Context(), tighter, feature, hits))(t)
 		require.Equal(t, want, got, "%s of %s", row.tighter, row.old)
 		t.Logf("%s after %s: %d of %d denied, as by the log", row.tighter, row.old, got, sum)
 	}

@@ -8,21 +8,20 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
 // Addresses are brought to the form of a limiter, networks in that form stay, and text
 // that is no address is an error.
 func TestFeatures(t *testing.T) {
-	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-	require.NoError(t, err)
+	c := try.To(counter.New(memory.New(memory.Config{}), counter.Config{}))(t)
 	p := program{IPv6Bits: 64, Gmail: true}
 	cfg := p.limiter()
 	for _, kind := range []string{"ip", "email", "domain", "user", "net", "ip+email", "user+user"} {
 		cfg.Rules = append(cfg.Rules, limiter.Rule{Event: "signup", Kind: kind, Limits: counter.MustLimits("9/d")})
 	}
-	lim, err := limiter.New(c, cfg)
-	require.NoError(t, err)
+	lim := try.To(limiter.New(c, cfg))(t)
 	for _, row := range []struct{ given, want string }{
 		{"email: Ada@Example.ORG", "email:ada@example.org"},
 		{"ip:2001:db8::1", "ip:2001:db8::/64"},
@@ -50,8 +49,6 @@ func TestFeatures(t *testing.T) {
 			require.EqualError(t, err, row.want)
 			continue
 		}
-		usage, err := lim.Usage(t.Context(), "signup", f)
-		require.NoError(t, err)
-		require.Equal(t, row.want, usage[0].Key.Feature)
+		require.Equal(t, row.want, try.To(lim.Usage(t.Context(), "signup", f))(t)[0].Key.Feature)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -20,13 +21,10 @@ import (
 func TestInspectWithSecret(t *testing.T) {
 	for kind, url := range clitest.Stores(t) {
 		t.Run(kind, func(t *testing.T) {
-			name, err := stores.Parse(url)
-			require.NoError(t, err)
-			store, err := stores.Open(name, 5*time.Second)
-			require.NoError(t, err)
+			name := try.To(stores.Parse(url))(t)
+			store := try.To(stores.Open(name, 5*time.Second))(t)
 			defer store.Close()
-			c, err := counter.New(store.Store, counter.Config{Secret: []byte("pepper"), Patience: 5 * time.Second})
-			require.NoError(t, err)
+			c := try.To(counter.New(store.Store, counter.Config{Secret: []byte("pepper"), Patience: 5 * time.Second}))(t)
 			require.NoError(t, c.Add(t.Context(), counter.Key{Event: "signup", Feature: "203.0.113.9"}, 1234))
 			cmd, stderr := clitest.Process(t, "abacus", "inspect", "--store", url, "--secret-env", "SALT", "signup", "203.0.113.9")
 			cmd.Env = append(cmd.Env, "SALT=pepper")
@@ -43,19 +41,16 @@ var inspectedKey = counter.Key{Event: "signup", Feature: "203.0.113.9"}
 // look counts a hit at each age before now, oldest first, and looks.
 func look(t *testing.T, limits, ladder string, rows int, ages ...time.Duration) *inspected {
 	t.Helper()
-	l, err := tiers.Parse(ladder)
-	require.NoError(t, err)
+	l := try.To(tiers.Parse(ladder))(t)
 	end := time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC)
 	now := end
-	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: l, Now: func() time.Time { return now }})
-	require.NoError(t, err)
+	c := try.To(counter.New(memory.New(memory.Config{}), counter.Config{Ladder: l, Now: func() time.Time { return now }}))(t)
 	for _, age := range ages {
 		now = end.Add(-age)
 		require.NoError(t, c.Add(t.Context(), inspectedKey, 1))
 	}
 	now = end
-	found, err := (&inspectCmd{At: cli.Instant(end), Limit: rows}).look(t.Context(), c, inspectedKey, counter.MustLimits(limits), limiter.Usage{})
-	require.NoError(t, err)
+	found := try.To((&inspectCmd{At: cli.Instant(end), Limit: rows}).look(t.Context(), c, inspectedKey, counter.MustLimits(limits), limiter.Usage{}))(t)
 	return found
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/cmd/internal/clitest"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // Ctrl-C in the middle of a check leaves no key behind: a check always cleans.
@@ -26,9 +27,7 @@ func TestInterruptedCheckCleans(t *testing.T) {
 			require.Equal(t, cli.ExitInterrupted, clitest.ExitCode(t, cmd.Wait()))
 			require.Equal(t, "abacus: interrupted\n", stderr.String())
 			require.Contains(t, stdout.String(), `"error": "interrupted"`)
-			n, err := clitest.Stored(url)
-			require.NoError(t, err)
-			require.Zero(t, n)
+			require.Zero(t, try.To(clitest.Stored(url))(t))
 		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -31,10 +32,8 @@ func readReal(t *testing.T, name string) [][]string {
 	}
 	require.NoError(t, err)
 	defer file.Close()
-	unzipped, err := gzip.NewReader(file)
-	require.NoError(t, err)
-	lines, err := csv.NewReader(unzipped).ReadAll()
-	require.NoError(t, err)
+	unzipped := try.To(gzip.NewReader(file))(t)
+	lines := try.To(csv.NewReader(unzipped).ReadAll())(t)
 	require.Equal(t, []string{"time_us", "event", "feature"}, lines[0])
 	return lines[1:]
 }
@@ -49,8 +48,7 @@ func TestBacktestOfRealTraffic(t *testing.T) {
 	days := map[int64][]hit{}
 	var fullest int64
 	for _, line := range readReal(t, "ciscoasa_vpn_2025.csv.gz") {
-		at, err := strconv.ParseInt(line[0], 10, 64)
-		require.NoError(t, err)
+		at := try.To(strconv.ParseInt(line[0], 10, 64))(t)
 		h := hit{time.UnixMicro(at), line[2]}
 		day := h.at.Unix() / 86_400
 		if days[day] = append(days[day], h); len(days[day]) > len(days[fullest]) {
@@ -58,39 +56,31 @@ func TestBacktestOfRealTraffic(t *testing.T) {
 		}
 	}
 	var now time.Time
-	count, err := counter.New(memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return now }})
-	require.NoError(t, err)
+	count := try.To(counter.New(memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return now }}))(t)
 	loose := limiter.Rule{Event: "login", Kind: "client", Limits: counter.MustLimits("900/h,2000/d")}
 	tighter := loose
 	tighter.Limits = counter.MustLimits("10/m,50/h,200/d")
 	require.Empty(t, looserRule(loose, tighter))
-	lim, err := limiter.New(count, limiter.Config{Rules: []limiter.Rule{loose}})
-	require.NoError(t, err)
+	lim := try.To(limiter.New(count, limiter.Config{Rules: []limiter.Rule{loose}}))(t)
 	admitted := map[feature.Feature][]counter.Point{}
 	for _, h := range days[fullest] {
 		now = h.at
 		feature := feature.New("client", h.feature)
-		v, err := lim.Allow(t.Context(), "login", feature)
-		require.NoError(t, err)
+		v := try.To(lim.Allow(t.Context(), "login", feature))(t)
 		if v.Allowed {
 			admitted[feature] = append(admitted[feature], counter.Point{Start: h.at, Count: 1})
 		}
 	}
-	on, err := count.With(lim.Rules("login")[0].Ladder, nil)
-	require.NoError(t, err)
+	on := try.To(count.With(lim.Rules("login")[0].Ladder, nil))(t)
 	var hits int
 	var byLog, byCounters int64
 	for feature, log := range admitted {
 		hits += len(log)
-		n, err := deniedOf(t.Context(), tighter, feature, log)
-		require.NoError(t, err)
+		n := try.To(deniedOf(t.Context(), tighter, feature, log))(t)
 		byLog += n
-		usage, err := lim.Usage(t.Context(), "login", feature)
-		require.NoError(t, err)
-		history, err := historyOf(t.Context(), on, usage[0].Key)
-		require.NoError(t, err)
-		n, err = deniedOf(t.Context(), tighter, feature, history)
-		require.NoError(t, err)
+		usage := try.To(lim.Usage(t.Context(), "login", feature))(t)
+		history := try.To(historyOf(t.Context(), on, usage[0].Key))(t)
+		n = try.To(deniedOf(t.Context(), tighter, feature, history))(t)
 		byCounters += n
 	}
 	require.Greater(t, byLog, int64(1000))

@@ -16,6 +16,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -40,13 +41,10 @@ func TestRulesTest(t *testing.T) {
 	listed := file("keys.csv", lines)
 	for kind, url := range clitest.Stores(t) {
 		t.Run(kind, func(t *testing.T) {
-			name, err := stores.Parse(url)
-			require.NoError(t, err)
-			store, err := stores.Open(name, 5*time.Second)
-			require.NoError(t, err)
+			name := try.To(stores.Parse(url))(t)
+			store := try.To(stores.Open(name, 5*time.Second))(t)
 			defer store.Close()
-			c, err := counter.New(store.Store, counter.Config{Patience: 5 * time.Second, Ladder: tiers.For(24 * time.Hour)})
-			require.NoError(t, err)
+			c := try.To(counter.New(store.Store, counter.Config{Patience: 5 * time.Second, Ladder: tiers.For(24 * time.Hour)}))(t)
 			logs := map[string][]counter.Point{}
 			now := time.Now()
 			for i, key := range keys {
@@ -72,14 +70,12 @@ func TestRulesTest(t *testing.T) {
 			require.Len(t, report.Rules, 2)
 			want := map[string]int64{}
 			for key, hits := range logs {
-				feature, err := text.FeatureOf(counter.Key{Event: "signup", Feature: key})
-				require.NoError(t, err)
+				feature := try.To(text.FeatureOf(counter.Key{Event: "signup", Feature: key}))(t)
 				rule := limiter.Rule{Event: "signup", Kind: feature.Kind(), Limits: counter.MustLimits("7/h,100/d")}
 				if rule.Kind == "user" {
 					rule.Limits = counter.MustLimits("9/d")
 				}
-				denied, err := deniedOf(t.Context(), rule, feature, hits)
-				require.NoError(t, err)
+				denied := try.To(deniedOf(t.Context(), rule, feature, hits))(t)
 				require.Positive(t, denied)
 				want[rule.Kind] += denied
 			}

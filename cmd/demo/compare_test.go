@@ -16,6 +16,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/clitest"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -24,14 +25,10 @@ import (
 func TestCompareRealTraffic(t *testing.T) {
 	const name = "erddap_nginx_2024.csv.gz"
 	limits := counter.MustLimits("20/d,50/h")
-	log, err := compare.Load(t.Context(), &eventlog.Log{Source: openReal(t, name), Name: name, Format: eventlog.Auto})
-	require.NoError(t, err)
-	store, err := stores.Open(stores.Name{}, time.Second)
-	require.NoError(t, err)
-	run, err := compare.New(compare.Config{Limits: limits, Store: store})
-	require.NoError(t, err)
-	reports, err := run.Run(t.Context(), log)
-	require.NoError(t, err)
+	log := try.To(compare.Load(t.Context(), &eventlog.Log{Source: openReal(t, name), Name: name, Format: eventlog.Auto}))(t)
+	store := try.To(stores.Open(stores.Name{}, time.Second))(t)
+	run := try.To(compare.New(compare.Config{Limits: limits, Store: store}))(t)
+	reports := try.To(run.Run(t.Context(), log))(t)
 	for i, r := range reports {
 		require.NoError(t, r.Broken())
 		replayed := replayReal(t, openReal(t, name), 0, replay.Config{Limits: limits[i : i+1]})

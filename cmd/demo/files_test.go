@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // A decision is a line, and a key with a comma is in quotes. The former content of
@@ -18,13 +19,11 @@ import (
 func TestDecisions(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "out.csv")
 	require.NoError(t, os.WriteFile(name, make([]byte, 1000), 0o666))
-	d, err := createDecisions(name, nil)
-	require.NoError(t, err)
+	d := try.To(createDecisions(name, nil))(t)
 	require.NoError(t, d.decided(eventlog.Event{At: time.Unix(10, 0), Event: "login", Feature: "ann"}, false))
 	require.NoError(t, d.decided(eventlog.Event{At: time.UnixMicro(10_200_000), Event: "login", Feature: "b,b"}, true))
 	require.NoError(t, d.close())
-	text, err := os.ReadFile(name)
-	require.NoError(t, err)
+	text := try.To(os.ReadFile(name))(t)
 	require.Equal(t, "time_us,event,feature,allowed\n10000000,login,ann,0\n10200000,login,\"b,b\",1\n", string(text))
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/cli"
 	"github.com/abacus-go/abacus/cmd/internal/clitest"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // replaying starts a replay of the standard input, and writes lines of an event to it.
@@ -24,11 +25,9 @@ func replaying(t *testing.T, lines int, args ...string) (cmd *exec.Cmd, log io.W
 	cmd, stderr = clitest.Process(t, "demo", append([]string{"replay", "-"}, args...)...)
 	stdout = new(bytes.Buffer)
 	cmd.Stdout = stdout
-	log, err := cmd.StdinPipe()
-	require.NoError(t, err)
+	log = try.To(cmd.StdinPipe())(t)
 	require.NoError(t, cmd.Start())
-	_, err = io.WriteString(log, "time_us,event,feature\n"+strings.Repeat(event, lines))
-	require.NoError(t, err)
+	try.To(io.WriteString(log, "time_us,event,feature\n"+strings.Repeat(event, lines)))(t)
 	return cmd, log, stdout, stderr
 }
 
@@ -56,19 +55,16 @@ func TestInterruptedProcess(t *testing.T) {
 // An interrupt ends the page, also with streams open.
 func TestServeEnds(t *testing.T) {
 	cmd, stderr := clitest.Process(t, "demo", "serve", "--listen", "localhost:0")
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	stdout := try.To(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	require.NoError(t, err)
+	line := try.To(bufio.NewReader(stdout).ReadString('\n'))(t)
 	_, rest, _ := strings.Cut(line, "Open ")
 	site, _, _ := strings.Cut(rest, " ")
-	stream, err := http.Get(site + "/race?limit=10/m")
-	require.NoError(t, err)
+	stream := try.To(http.Get(site + "/race?limit=10/m"))(t)
 	defer stream.Body.Close()
 	require.Equal(t, http.StatusOK, stream.StatusCode)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
-	_, err = io.Copy(io.Discard, stream.Body)
+	_, err := io.Copy(io.Discard, stream.Body)
 	require.NoError(t, err, "the stream ends, and is not cut")
 	require.NoError(t, cmd.Wait())
 	require.Empty(t, stderr.String())
@@ -96,9 +92,7 @@ func TestInterruptedReplayCleans(t *testing.T) {
 			clitest.AwaitStored(t, url, 0)
 			interrupt(t, cmd, stderr)
 			require.Contains(t, stdout.String(), "STOPPED: interrupted\n")
-			n, err := clitest.Stored(url)
-			require.NoError(t, err)
-			require.Zero(t, n)
+			require.Zero(t, try.To(clitest.Stored(url))(t))
 		})
 	}
 }
@@ -133,7 +127,5 @@ func TestInterruptedCompare(t *testing.T) {
 	interrupt(t, cmd, stderr)
 	require.Empty(t, stdout.String())
 	require.NoFileExists(t, page)
-	n, err := clitest.Stored(url)
-	require.NoError(t, err)
-	require.Zero(t, n)
+	require.Zero(t, try.To(clitest.Stored(url))(t))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // realData is the folder of real traffic, beside the project and not part of the
@@ -49,8 +50,7 @@ func replayReal(t *testing.T, log io.Reader, most int64, cfg replay.Config) *rep
 		}
 		return nil
 	}
-	run, err := replay.New(cfg)
-	require.NoError(t, err)
+	run := try.To(replay.New(cfg))(t)
 	report, err := run.Run(t.Context(), &eventlog.Log{Source: log, Name: "real traffic", Format: eventlog.Auto})
 	if !errors.Is(err, errEnough) {
 		require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 var whole = flag.Bool("whole", false, "replay all of the real traffic on every store (some ten minutes)")
@@ -31,10 +32,8 @@ func TestRealTrafficOnStores(t *testing.T) {
 		{"redis://" + servertest.Redis(t), 10_000},
 		{"memcached://" + servertest.Memcached(t, "-m", "1024") + "," + servertest.Memcached(t, "-m", "1024"), 4_000},
 	} {
-		name, err := stores.Parse(store.url)
-		require.NoError(t, err)
-		opened, err := stores.Open(name, 30*time.Second)
-		require.NoError(t, err)
+		name := try.To(stores.Parse(store.url))(t)
+		opened := try.To(stores.Open(name, 30*time.Second))(t)
 		t.Cleanup(func() { opened.Close() })
 		for _, row := range []struct {
 			log, limits string
@@ -67,8 +66,7 @@ func TestRealTrafficOnStores(t *testing.T) {
 				require.Equal(t, here, replayReal(t, openReal(t, row.log), most, cfg))
 				require.Positive(t, here.Admitted)
 				require.Positive(t, here.Denied)
-				_, err := opened.Clean(context.WithoutCancel(t.Context()), cfg.Prefix)
-				require.NoError(t, err)
+				try.To(opened.Clean(context.WithoutCancel(t.Context()), cfg.Prefix))(t)
 			})
 		}
 	}

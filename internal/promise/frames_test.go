@@ -18,6 +18,7 @@ import (
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // stack returns the functions of this module in which a Take is now, the innermost first,
@@ -72,17 +73,14 @@ func TestTakeIsInFewFunctions(t *testing.T) {
 		return func(w *watch) backend.Store {
 			client := goredis.NewClient(&goredis.Options{Addr: servertest.Redis(t), Dialer: w.dial, ContextTimeoutEnabled: true})
 			t.Cleanup(func() { require.NoError(t, client.Close()) })
-			s, err := redis.New(client, redis.Config{Layout: layout})
-			require.NoError(t, err)
-			return s
+			return try.To(redis.New(client, redis.Config{Layout: layout}))(t)
 		}
 	}
 	for name, open := range map[string]func(*watch) backend.Store{
 		"redis sums":  onRedis(redis.Sums),
 		"redis plain": onRedis(redis.Plain),
 		"memcached": func(w *watch) backend.Store {
-			s, err := memcache.New(memcache.Config{DialContext: w.dial}, servertest.Memcached(t))
-			require.NoError(t, err)
+			s := try.To(memcache.New(memcache.Config{DialContext: w.dial}, servertest.Memcached(t)))(t)
 			t.Cleanup(func() { require.NoError(t, s.Close()) })
 			return s
 		},
@@ -90,8 +88,7 @@ func TestTakeIsInFewFunctions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &watch{}
-			counts, err := counter.New(open(w), counter.Config{})
-			require.NoError(t, err)
+			counts := try.To(counter.New(open(w), counter.Config{}))(t)
 			take := func() {
 				v, err := counts.Take(context.Background(), key, 1, limits)
 				if err != nil || !v.Allowed {

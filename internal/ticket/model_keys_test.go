@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -157,8 +158,7 @@ func (m *model) judgesOf(t *testing.T, i, k int) (list []judgement) {
 	for _, w := range key.ladder {
 		widths = append(widths, tiers.Tier{Width: time.Duration(w[0]) * tick, Keep: time.Duration(w[1]) * tick})
 	}
-	ladder, err := tiers.New(widths...)
-	require.NoError(t, err)
+	ladder := try.To(tiers.New(widths...))(t)
 	p := NewPlan(ladder, time.Duration(key.eps)*tick, time.Duration(m.settleOf(i, k))*tick, false)
 	shared := ladder.Len()
 	for _, limit := range m.asks[i] {

@@ -13,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter/fallback"
 )
 
@@ -55,10 +56,8 @@ var (
 // newFallback returns a Fallback around store, which may admit half of each limit in
 // this process, and the rule for takes.
 func newFallback(t *testing.T, store backend.Store, maxInFlight int) (*fallback.Fallback, *fallback.Rule) {
-	c, err := counter.New(store, counter.Config{Patience: time.Minute})
-	require.NoError(t, err)
-	here, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Config().Skew + time.Second})
-	require.NoError(t, err)
+	c := try.To(counter.New(store, counter.Config{Patience: time.Minute}))(t)
+	here := try.To(counter.New(memory.New(memory.Config{}), counter.Config{Skew: c.Config().Skew + time.Second}))(t)
 	f := fallback.New(c, fallback.Config{Within: time.Second, MaxInFlight: maxInFlight, Local: here, Share: 0.5})
 	return f, f.Ladder(c, here).Rule(limits)
 }
@@ -71,8 +70,7 @@ func take(t *testing.T, f *fallback.Fallback, policy fallback.Policy, rule *fall
 	var v counter.Verdict
 	require.True(t, f.Begin())
 	defer f.End()
-	o, err := f.Take(t.Context(), c, []counter.Ask{{Key: key, N: 1, Limits: limits}}, &v)
-	require.NoError(t, err)
+	o := try.To(f.Take(t.Context(), c, []counter.Ask{{Key: key, N: 1, Limits: limits}}, &v))(t)
 	return v, o
 }
 
@@ -172,10 +170,8 @@ func (panickingStore) Take(context.Context, *backend.TakeRequest) error { panic(
 // A panic of the store, which a server may recover, leaves neither a key nor a call in
 // flight.
 func TestPanic(t *testing.T) {
-	c, err := counter.New(panickingStore{memory.New(memory.Config{})}, counter.Config{})
-	require.NoError(t, err)
-	here, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-	require.NoError(t, err)
+	c := try.To(counter.New(panickingStore{memory.New(memory.Config{})}, counter.Config{}))(t)
+	here := try.To(counter.New(memory.New(memory.Config{}), counter.Config{}))(t)
 	f := fallback.New(c, fallback.Config{MaxInFlight: 1, Local: here, Share: 1})
 	for range 3 {
 		require.PanicsWithValue(t, "a mistake", func() { take(t, f, fallback.Local, f.Ladder(c, here).Rule(limits)) })

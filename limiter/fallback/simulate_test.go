@@ -21,6 +21,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/race"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter/fallback"
 )
 
@@ -337,12 +338,10 @@ func (p *simProcess) start(t *testing.T) {
 		store = struct{ backend.Store }{w.store}
 	}
 	config := counter.Config{Skew: w.skew, Settle: 50 * time.Millisecond, Patience: w.patience, Now: p.now}
-	c, err := counter.New(store, config)
-	require.NoError(t, err)
+	c := try.To(counter.New(store, config))(t)
 	config.Skew += w.within
 	local := &simLocal{Store: memory.New(memory.Config{MaxBuckets: w.room, Reserve: -1}), w: w}
-	here, err := counter.New(local, config)
-	require.NoError(t, err)
+	here := try.To(counter.New(local, config))(t)
 	f := fallback.New(c, fallback.Config{Within: w.within, MaxInFlight: w.turns, Local: here, Share: w.share})
 	local.of = f
 	p.mu.Lock()
@@ -351,10 +350,8 @@ func (p *simProcess) start(t *testing.T) {
 	for i, limits := range w.limits {
 		ladder := limits.Ladder()
 		rule := simRule{key: simKeys[i], limits: limits}
-		rule.on, err = c.With(ladder, nil)
-		require.NoError(t, err)
-		rule.here, err = here.With(ladder, nil)
-		require.NoError(t, err)
+		rule.on = try.To(c.With(ladder, nil))(t)
+		rule.here = try.To(here.With(ladder, nil))(t)
 		rule.Rule = f.Ladder(rule.on, rule.here).Rule(limits)
 		p.rules[i] = rule
 	}
@@ -406,9 +403,7 @@ func (p *simProcess) call(t *testing.T, rng *rand.Rand) {
 		var v counter.Verdict
 		origin, known := f.Recall(call, asks, &v)
 		if !known {
-			var err error
-			origin, err = f.Take(t.Context(), call, asks, &v)
-			require.NoError(t, err)
+			origin = try.To(f.Take(t.Context(), call, asks, &v))(t)
 		}
 		f.End()
 		if label := v.At(); !label.IsZero() {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter/turns"
 )
 
@@ -48,8 +49,7 @@ func TestWaitInOrder(t *testing.T) {
 		key, other := counter.Key{Event: "mail", Feature: "user:7"}, counter.Key{Event: "mail", Feature: "user:8"}
 		for i := range 4 {
 			all.Go(func() {
-				answer, err := qs.Wait(t.Context(), &turns.Call[string]{Keys: []counter.Key{key}, N: 1, Take: store.take})
-				require.NoError(t, err)
+				answer := try.To(qs.Wait(t.Context(), &turns.Call[string]{Keys: []counter.Key{key}, N: 1, Take: store.take}))(t)
 				require.Equal(t, "admitted", answer.Verdict)
 				order <- i
 			})

@@ -15,6 +15,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/metrics/tally"
 	"github.com/abacus-go/abacus/tiers"
@@ -39,12 +40,10 @@ func TestStatus(t *testing.T) {
 	lim, numbers := observed(t, memory.New(memory.Config{}), counter.Config{Now: func() time.Time { return now }}, statusRules...)
 	for range 4 {
 		for _, user := range []string{"ada", "\x1b[2J<script>"} {
-			_, err := lim.Allow(t.Context(), "signup", feature.New("user", user))
-			require.NoError(t, err)
+			try.To(lim.Allow(t.Context(), "signup", feature.New("user", user)))(t)
 		}
 	}
-	_, err := lim.Allow(t.Context(), "signup", feature.New("user", "ada"))
-	require.NoError(t, err)
+	try.To(lim.Allow(t.Context(), "signup", feature.New("user", "ada")))(t)
 
 	w := ask(lim, numbers, "GET")
 	require.Equal(t, 200, w.Code)
@@ -136,8 +135,7 @@ func TestStatusIsDiscreet(t *testing.T) {
 	rules[0].Former = former
 	lim, numbers := observed(t, memory.New(memory.Config{}), counter.Config{Secret: []byte("a secret")}, rules...)
 	for i := range 1203 {
-		_, err := lim.Allow(t.Context(), fmt.Sprintf("event %04d", max(0, i-3)), feature.New("user", "ada@example.org"))
-		require.NoError(t, err)
+		try.To(lim.Allow(t.Context(), fmt.Sprintf("event %04d", max(0, i-3)), feature.New("user", "ada@example.org")))(t)
 	}
 	digest := counter.Key{Event: "event 0000", Feature: "user:ada@example.org"}.Redact([]byte("a secret")).Feature
 	for _, accept := range []string{"text/plain", "application/json"} {

@@ -16,6 +16,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limitertest"
 	"github.com/abacus-go/abacus/metrics/tally"
@@ -27,11 +28,9 @@ var ctx = context.Background()
 // observed returns a Limiter by rules on store, and its Tally.
 func observed(t testing.TB, store backend.Store, cfg counter.Config, rules ...limiter.Rule) (*limiter.Limiter, *tally.Tally) {
 	t.Helper()
-	c, err := counter.New(store, cfg)
-	require.NoError(t, err)
+	c := try.To(counter.New(store, cfg))(t)
 	numbers := tally.New(c)
-	lim, err := limiter.New(c, limiter.Config{Rules: rules, Observe: numbers.Observe})
-	require.NoError(t, err)
+	lim := try.To(limiter.New(c, limiter.Config{Rules: rules, Observe: numbers.Observe}))(t)
 	return lim, numbers
 }
 
@@ -47,8 +46,7 @@ func key(feature string) counter.Key   { return counter.Key{Event: "signup", Fea
 // allow asks for a sign-up, which must not fail.
 func allow(t testing.TB, lim *limiter.Limiter, features ...feature.Feature) {
 	t.Helper()
-	_, err := lim.Allow(ctx, "signup", features...)
-	require.NoError(t, err)
+	try.To(lim.Allow(ctx, "signup", features...))(t)
 }
 
 // All decisions are counted by rule and outcome, and the keys of denials.
@@ -67,15 +65,12 @@ func TestTally(t *testing.T) {
 		allow(t, lim, home, user("8"))
 	}
 	allow(t, lim, home)
-	_, err := lim.Peek(ctx, "signup", 1, home, user("7"))
-	require.NoError(t, err)
-	_, err = lim.Allow(ctx, "logout", home)
+	try.To(lim.Peek(ctx, "signup", 1, home, user("7")))(t)
+	_, err := lim.Allow(ctx, "logout", home)
 	require.Error(t, err)
-	_, err = lim.Allow(ctx, "search", user("7"))
-	require.NoError(t, err)
+	try.To(lim.Allow(ctx, "search", user("7")))(t)
 	faults.Set(limitertest.Fault{Err: errors.New("down")})
-	_, err = lim.Allow(ctx, "search", other)
-	require.NoError(t, err)
+	try.To(lim.Allow(ctx, "search", other))(t)
 	allow(t, lim, other, user("9"))
 	faults.Set(limitertest.Fault{})
 	short, cancel := context.WithTimeout(ctx, time.Second)

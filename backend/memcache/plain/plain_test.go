@@ -19,6 +19,7 @@ import (
 	"github.com/abacus-go/abacus/backend/backendtest"
 	"github.com/abacus-go/abacus/backend/memcache/plain"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -35,9 +36,7 @@ func client(t testing.TB, addrs ...string) *memcache.Client {
 
 func newStore(t testing.TB, c *memcache.Client) *plain.Store {
 	t.Helper()
-	s, err := plain.New(c)
-	require.NoError(t, err)
-	return s
+	return try.To(plain.New(c))(t)
 }
 
 func adding(n int64, minutes ...int64) *backend.Request {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 )
 
@@ -15,8 +16,7 @@ func TestChart(t *testing.T) {
 		{"abacus", []Series{{120, 140}, {300, 310, 320}}},
 		{"a < b", []Series{{61}, {301}}},
 	}}
-	drawing, err := c.svg("Time of a call")
-	require.NoError(t, err)
+	drawing := try.To(c.svg("Time of a call"))(t)
 	texts, places := map[string]string{}, 0
 	d := xml.NewDecoder(strings.NewReader(string(drawing)))
 	height := ""

@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 )
 
 func TestKeysAreDistinct(t *testing.T) {
-	keys, err := Distinct(70_000)
-	require.NoError(t, err)
+	keys := try.To(Distinct(70_000))(t)
 	seen := map[string]bool{}
 	for i := range keys.Len() {
 		require.Len(t, keys.At(i), keyLength)
@@ -21,8 +21,7 @@ func TestKeysAreDistinct(t *testing.T) {
 	}
 	require.Len(t, seen, 70_000)
 
-	few, err := Distinct(10)
-	require.NoError(t, err)
+	few := try.To(Distinct(10))(t)
 	random, hit := few.Random(1000), map[string]int{}
 	require.Equal(t, 1000, random.Len())
 	for i := range random.Len() {

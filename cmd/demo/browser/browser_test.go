@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/serve"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 const (
@@ -83,8 +84,7 @@ func browse(m *testing.M) (code int, err error) {
 func newSite(t *testing.T) string {
 	t.Helper()
 	ctx, end := context.WithCancel(context.Background()) // t.Context would end before the tabs are closed
-	site, err := serve.New(ctx)
-	require.NoError(t, err)
+	site := try.To(serve.New(ctx))(t)
 	server := httptest.NewServer(site)
 	t.Cleanup(func() {
 		end()

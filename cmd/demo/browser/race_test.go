@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/serve"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // cell is the selector of a number of a limiter.
@@ -200,10 +201,8 @@ func TestServerGoesAway(t *testing.T) {
 	stop := func() {}
 	t.Cleanup(func() { end(); stop() })
 	start := func(address string) (string, func()) {
-		site, err := serve.New(ctx)
-		require.NoError(t, err)
-		listener, err := net.Listen("tcp", address)
-		require.NoError(t, err)
+		site := try.To(serve.New(ctx))(t)
+		listener := try.To(net.Listen("tcp", address))(t)
 		server := &http.Server{Handler: site}
 		done := make(chan struct{})
 		go func() {
@@ -258,8 +257,7 @@ func TestManyPages(t *testing.T) {
 func TestHiddenPage(t *testing.T) {
 	t.Parallel()
 	ctx, end := context.WithCancel(context.Background())
-	site, err := serve.New(ctx)
-	require.NoError(t, err)
+	site := try.To(serve.New(ctx))(t)
 	var streams atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/race" {

@@ -22,6 +22,7 @@ import (
 	"github.com/abacus-go/abacus/internal/promise"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // patience is a timeout that no machine is too slow for: a late call is a Warning.
@@ -124,8 +125,7 @@ func TestCrosses(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			all, err := Run(t.Context(), &stores.Opened{Store: row.store}, Config{Prefix: "check", Timeout: patience})
-			require.NoError(t, err)
+			all := try.To(Run(t.Context(), &stores.Opened{Store: row.store}, Config{Prefix: "check", Timeout: patience}))(t)
 			for _, result := range all {
 				want := OK
 				switch {
@@ -181,8 +181,7 @@ func TestBusy(t *testing.T) {
 				t.Parallel()
 				proxy := servertest.NewProxy(t, start(t), row.delay)
 				row.begin(t, proxy)
-				all, err := Run(t.Context(), opened(t, kind+"://"+proxy.Addr), Config{Prefix: "check", Timeout: timeout})
-				require.NoError(t, err)
+				all := try.To(Run(t.Context(), opened(t, kind+"://"+proxy.Addr), Config{Prefix: "check", Timeout: timeout}))(t)
 				slow := 0
 				for _, result := range all {
 					require.NotEqual(t, Failed, result.Status, "%+v", result)
@@ -242,8 +241,7 @@ func (k keeper) Do(ctx context.Context, op *backend.Request) error {
 func TestNoTTL(t *testing.T) {
 	store := opened(t, "redis://"+servertest.Redis(t))
 	r := &run{store: &stores.Opened{Name: store.Name, Redis: store.Redis, Store: keeper{store.Store, store.Redis}}, cfg: Config{Prefix: "check", Timeout: patience}}
-	result, err := r.lives(t.Context())
-	require.NoError(t, err)
+	result := try.To(r.lives(t.Context()))(t)
 	require.Equal(t, Failed, result.Status, "%+v", result)
 	require.Contains(t, result.Means, "never expires")
 }
@@ -251,10 +249,8 @@ func TestNoTTL(t *testing.T) {
 // opened is a store on real servers.
 func opened(t *testing.T, url string) *stores.Opened {
 	t.Helper()
-	name, err := stores.Parse(url)
-	require.NoError(t, err)
-	store, err := stores.Open(name, 5*time.Second)
-	require.NoError(t, err)
+	name := try.To(stores.Parse(url))(t)
+	store := try.To(stores.Open(name, 5*time.Second))(t)
 	t.Cleanup(func() { store.Close() })
 	return store
 }
@@ -263,15 +259,13 @@ func opened(t *testing.T, url string) *stores.Opened {
 func TestCluster(t *testing.T) {
 	cluster := servertest.Cluster(t)
 	store := opened(t, "redis://"+cluster.Addrs[0]+"?addr="+cluster.Addrs[1])
-	all, err := Run(t.Context(), store, Config{Prefix: "check", Timeout: patience})
-	require.NoError(t, err)
+	all := try.To(Run(t.Context(), store, Config{Prefix: "check", Timeout: patience}))(t)
 	require.Len(t, all, 13)
 	for _, result := range all {
 		require.NotEqual(t, Failed, result.Status, "%+v", result)
 	}
 	require.Regexp(t, `^Redis \S+, cluster, 3 servers$`, all[0].Seen)
-	removed, err := store.Clean(t.Context(), "check")
-	require.NoError(t, err)
+	removed := try.To(store.Clean(t.Context(), "check"))(t)
 	require.Greater(t, removed, int64(len(promise.OddKeys())))
 }
 
@@ -282,8 +276,7 @@ func TestTrips(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			r := &run{store: opened(t, kind+"://"+servertest.NewProxy(t, addr, away).Addr), cfg: Config{Prefix: "check", Timeout: patience}}
-			result, err := r.trips(t.Context())
-			require.NoError(t, err)
+			result := try.To(r.trips(t.Context()))(t)
 			require.Equal(t, OK, result.Status, "%+v", result)
 			require.Equal(t, "one round trip", result.Promise)
 			require.GreaterOrEqual(t, result.Numbers["plain_us"], micros(2*away))

@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/rods"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -27,8 +28,7 @@ func TestLook(t *testing.T) {
 		l := tiers.For(windows...)
 		for _, skew := range []time.Duration{-1, time.Second} {
 			now := time.Date(2026, 3, 3, 0, 0, 0, 0, time.UTC)
-			c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: l, Skew: skew, Now: func() time.Time { return now }})
-			require.NoError(t, err)
+			c := try.To(counter.New(memory.New(memory.Config{}), counter.Config{Ladder: l, Skew: skew, Now: func() time.Time { return now }}))(t)
 			most := windows[len(windows)-1]
 			for range 200 {
 				now = now.Add(time.Duration(random.Int64N(int64(most / 50))))
@@ -48,8 +48,7 @@ func TestLook(t *testing.T) {
 						ours += rod.Ours.End - rod.Ours.First
 						book += rod.Book.End - rod.Book.First
 					}
-					count, err := c.Count(t.Context(), key, window)
-					require.NoError(t, err)
+					count := try.To(c.Count(t.Context(), key, window))(t)
 					if skew < 0 {
 						require.Equal(t, count.High, sum, "%s of %s", window, l)
 					}
@@ -65,14 +64,12 @@ func TestLook(t *testing.T) {
 // Buckets grow too old between one reading of the clock and the next.
 func TestLookWhileTheClockRuns(t *testing.T) {
 	now := time.Date(2026, 3, 3, 0, 0, 0, 0, time.UTC)
-	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: tiers.For(15 * time.Second), Now: func() time.Time {
+	c := try.To(counter.New(memory.New(memory.Config{}), counter.Config{Ladder: tiers.For(15 * time.Second), Now: func() time.Time {
 		now = now.Add(7 * time.Millisecond)
 		return now
-	}})
-	require.NoError(t, err)
+	}}))(t)
 	for range 1000 {
-		v, err := rods.Look(t.Context(), c, counter.Key{Event: "signup", Feature: "ip:192.0.2.1"}, 15*time.Second)
-		require.NoError(t, err)
+		v := try.To(rods.Look(t.Context(), c, counter.Key{Event: "signup", Feature: "ip:192.0.2.1"}, 15*time.Second))(t)
 		for _, rod := range v.Rods {
 			require.LessOrEqual(t, rod.Ours.End, int64(len(rod.Counts)))
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -24,10 +25,8 @@ func open(t *testing.T, url string) *Opened { return openBy(t, Open, url) }
 // openBy opens a store by Open or OpenReadOnly.
 func openBy(t *testing.T, by func(Name, time.Duration) (*Opened, error), url string) *Opened {
 	t.Helper()
-	name, err := Parse(url)
-	require.NoError(t, err)
-	store, err := by(name, 5*time.Second)
-	require.NoError(t, err)
+	name := try.To(Parse(url))(t)
+	store := try.To(by(name, 5*time.Second))(t)
 	t.Cleanup(func() { store.Close() })
 	return store
 }
@@ -36,9 +35,7 @@ func openBy(t *testing.T, by func(Name, time.Duration) (*Opened, error), url str
 func counterOn(t *testing.T, store *Opened, cfg counter.Config) *counter.Counter {
 	t.Helper()
 	cfg.Patience = cmp.Or(cfg.Patience, 5*time.Second)
-	c, err := counter.New(store.Store, cfg)
-	require.NoError(t, err)
-	return c
+	return try.To(counter.New(store.Store, cfg))(t)
 }
 
 // fill counts hits of many keys under a prefix, on a ladder with tiers that are
@@ -50,8 +47,7 @@ func fill(t *testing.T, store *Opened, prefix string, ladder tiers.Ladder) {
 	for i := range 100 {
 		key := counter.Key{Event: "e", Feature: fmt.Sprint(i)}
 		require.NoError(t, c.Add(t.Context(), key, 1))
-		_, err := c.Take(t.Context(), key, 1, counter.MustLimits("9/m"))
-		require.NoError(t, err)
+		try.To(c.Take(t.Context(), key, 1, counter.MustLimits("9/m")))(t)
 	}
 }
 
@@ -71,8 +67,7 @@ func setups(t *testing.T) map[string]string {
 // Clean removes all keys under the prefix and no other keys; until then each key
 // has a time to live, no longer than told.
 func TestClean(t *testing.T) {
-	ladder, err := tiers.Parse("1s:1h, 1m:1d, 1h:30d")
-	require.NoError(t, err)
+	ladder := try.To(tiers.Parse("1s:1h, 1m:1d, 1h:30d"))(t)
 	for kind, url := range setups(t) {
 		t.Run(kind, func(t *testing.T) {
 			store := open(t, url)
@@ -87,9 +82,7 @@ func TestClean(t *testing.T) {
 				require.LessOrEqual(t, ttl, life, key)
 			}
 			mine := count(t, store) - before
-			removed, err := store.Clean(t.Context(), "mine")
-			require.NoError(t, err)
-			require.EqualValues(t, mine, removed)
+			require.EqualValues(t, mine, try.To(store.Clean(t.Context(), "mine"))(t))
 			require.Equal(t, before, count(t, store))
 			require.Empty(t, ttls(t, store, "mine"))
 			require.NotEmpty(t, ttls(t, store, "other"))
@@ -106,13 +99,11 @@ func TestForgetGoesThrough(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			c := counterOn(t, open(t, url), counter.Config{Prefix: "mine"})
 			key, limits := counter.Key{Event: "e", Feature: "f"}, counter.MustLimits("9/d")
-			v, err := c.Take(t.Context(), key, 3, limits)
-			require.NoError(t, err)
+			v := try.To(c.Take(t.Context(), key, 3, limits))(t)
 			require.NoError(t, c.Forget(t.Context(), key))
 			require.NoError(t, c.Add(t.Context(), key, 5))
 			require.NoError(t, c.Refund(t.Context(), &v))
-			n, err := c.Count(t.Context(), key, 24*time.Hour)
-			require.NoError(t, err)
+			n := try.To(c.Count(t.Context(), key, 24*time.Hour))(t)
 			require.EqualValues(t, 5, n.High, "a hit that was forgotten is given back")
 		})
 	}
@@ -143,8 +134,7 @@ func count(t *testing.T, store *Opened) int {
 	n := 0
 	if store.Memcached != nil {
 		for _, l := range store.Look(t.Context()) {
-			items, err := strconv.Atoi(l.Facts["curr_items"])
-			require.NoError(t, err)
+			items := try.To(strconv.Atoi(l.Facts["curr_items"]))(t)
 			n += items
 		}
 		return n
@@ -196,8 +186,7 @@ func TestCleanAfterFailure(t *testing.T) {
 	_, err := store.Clean(soon, "mine")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	server.Resume()
-	_, err = store.Clean(t.Context(), "mine")
-	require.NoError(t, err)
+	try.To(store.Clean(t.Context(), "mine"))(t)
 	require.Zero(t, count(t, store))
 }
 
@@ -213,12 +202,8 @@ func TestOpenReadOnly(t *testing.T) {
 		require.ErrorIs(t, c.Check(t.Context()), ErrReadOnly)
 		_, err := c.Take(t.Context(), key, 1, limits)
 		require.ErrorIs(t, err, ErrReadOnly)
-		n, err := c.Count(t.Context(), key, time.Hour)
-		require.NoError(t, err)
-		require.EqualValues(t, 2, n.High, url)
-		v, err := c.Peek(t.Context(), key, 4, limits)
-		require.NoError(t, err)
-		require.False(t, v.Allowed)
+		require.EqualValues(t, 2, try.To(c.Count(t.Context(), key, time.Hour))(t).High, url)
+		require.False(t, try.To(c.Peek(t.Context(), key, 4, limits))(t).Allowed)
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/metrics/tally"
 	"github.com/abacus-go/abacus/rules"
@@ -42,14 +43,11 @@ const rulesFile = `events:
 // watched is a store to watch, by a file of rules.
 func watched(t *testing.T, store string) *Config {
 	t.Helper()
-	name, err := stores.Parse(store)
-	require.NoError(t, err)
+	name := try.To(stores.Parse(store))(t)
 	w := &Config{File: filepath.Join(t.TempDir(), "rules.yaml")}
 	require.NoError(t, os.WriteFile(w.File, []byte(rulesFile), 0o600))
-	w.Rules, err = rules.Load(w.File)
-	require.NoError(t, err)
-	w.Store, err = stores.OpenReadOnly(name, time.Second)
-	require.NoError(t, err)
+	w.Rules = try.To(rules.Load(w.File))(t)
+	w.Store = try.To(stores.OpenReadOnly(name, time.Second))(t)
 	t.Cleanup(func() { w.Store.Close() })
 	return w
 }
@@ -76,9 +74,7 @@ func looks(t *testing.T, of *Source) *watch {
 
 func ofWatched(t *testing.T, w *Config) *Source {
 	t.Helper()
-	of, err := OfStore(t.Context(), w)
-	require.NoError(t, err)
-	return of
+	return try.To(OfStore(t.Context(), w))(t)
 }
 
 // condition is a condition of a look.
@@ -92,20 +88,15 @@ func (l *look) condition(t *testing.T, name string) (found *condition) {
 // program is a limiter by the rules of the file, as a service has it.
 func program(t *testing.T, store string) *limiter.Limiter {
 	t.Helper()
-	c, err := counter.New(open(t, store).Store, counter.Config{Patience: -1})
-	require.NoError(t, err)
-	lim, err := limiter.New(c, limiter.Config{Rules: ruleSet(t), DecideWithin: -1})
-	require.NoError(t, err)
-	return lim
+	c := try.To(counter.New(open(t, store).Store, counter.Config{Patience: -1}))(t)
+	return try.To(limiter.New(c, limiter.Config{Rules: ruleSet(t), DecideWithin: -1}))(t)
 }
 
 // open opens a store for the program and for the test.
 func open(t *testing.T, store string) *stores.Opened {
 	t.Helper()
-	name, err := stores.Parse(store)
-	require.NoError(t, err)
-	opened, err := stores.Open(name, 10*time.Second)
-	require.NoError(t, err)
+	name := try.To(stores.Parse(store))(t)
+	opened := try.To(stores.Open(name, 10*time.Second))(t)
 	t.Cleanup(func() { opened.Close() })
 	return opened
 }
@@ -113,15 +104,13 @@ func open(t *testing.T, store string) *stores.Opened {
 // ruleSet has the rules of the file, for stores that do not fail.
 func ruleSet(t *testing.T) []limiter.Rule {
 	t.Helper()
-	set, err := rules.Parse("rules.yaml", []byte(strings.ReplaceAll(rulesFile, ", on_failure: fail-local", "")))
-	require.NoError(t, err)
+	set := try.To(rules.Parse("rules.yaml", []byte(strings.ReplaceAll(rulesFile, ", on_failure: fail-local", ""))))(t)
 	return set.Rules
 }
 
 func hit(t *testing.T, lim *limiter.Limiter, ip, user string) {
 	t.Helper()
-	_, err := lim.Allow(t.Context(), "signup", feature.New("ip", ip), feature.New("user", user))
-	require.NoError(t, err)
+	try.To(lim.Allow(t.Context(), "signup", feature.New("ip", ip), feature.New("user", user)))(t)
 }
 
 // ask asks for a key, and returns the status and the body.
@@ -131,12 +120,10 @@ func ask(t *testing.T, server *httptest.Server, fields ...string) (int, string) 
 	for i := 0; i < len(fields); i += 2 {
 		form.Set(fields[i], fields[i+1])
 	}
-	answer, err := http.PostForm(server.URL+"/watch/key", form)
-	require.NoError(t, err)
+	answer := try.To(http.PostForm(server.URL+"/watch/key", form))(t)
 	defer answer.Body.Close()
 	var b strings.Builder
-	_, err = bufio.NewReader(answer.Body).WriteTo(&b)
-	require.NoError(t, err)
+	try.To(bufio.NewReader(answer.Body).WriteTo(&b))(t)
 	return answer.StatusCode, b.String()
 }
 
@@ -149,10 +136,8 @@ func TestWatchWritesNothing(t *testing.T) {
 	items := open(t, "memcached://"+memcached)
 	for store, written := range map[string]func() string{
 		"redis://" + redis: func() string {
-			info, err := client.InfoMap(t.Context(), "persistence").Result()
-			require.NoError(t, err)
-			libraries, err := client.FunctionList(t.Context(), goredis.FunctionListQuery{}).Result()
-			require.NoError(t, err)
+			info := try.To(client.InfoMap(t.Context(), "persistence").Result())(t)
+			libraries := try.To(client.FunctionList(t.Context(), goredis.FunctionListQuery{}).Result())(t)
 			return fmt.Sprint(info["Persistence"]["rdb_changes_since_last_save"], libraries)
 		},
 		"memcached://" + memcached: func() string {
@@ -182,8 +167,7 @@ func TestWatchWritesNothing(t *testing.T) {
 		require.NotEqual(t, empty, before)
 
 		server := startSite(t, watched(t, store))
-		answer, err := http.Get(server.URL + "/watch/looks")
-		require.NoError(t, err)
+		answer := try.To(http.Get(server.URL + "/watch/looks"))(t)
 		events := bufio.NewScanner(answer.Body)
 		events.Buffer(nil, 1<<20)
 		for n := 0; n < 3 && events.Scan(); {
@@ -320,12 +304,9 @@ type counted struct {
 // service is a limiter with its status page.
 func service(t *testing.T) *counted {
 	t.Helper()
-	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew})
-	require.NoError(t, err)
+	c := try.To(counter.New(memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew}))(t)
 	numbers := tally.New(c)
-	lim, err := limiter.New(c, limiter.Config{Rules: ruleSet(t), Observe: numbers.Observe})
-	require.NoError(t, err)
-	return &counted{lim, numbers}
+	return &counted{try.To(limiter.New(c, limiter.Config{Rules: ruleSet(t), Observe: numbers.Observe}))(t), numbers}
 }
 
 // The decisions of a service are told by its status; a restart gives no rate.
@@ -343,9 +324,7 @@ func TestWatchService(t *testing.T) {
 	defer server.Close()
 	of := watched(t, "redis://"+servertest.Redis(t))
 	of.Counter.Skew = counter.DefaultSkew
-	var err error
-	of.Status, err = url.Parse(strings.Replace(server.URL, "http://", "http://ops:pepper@", 1) + "/limits?token=hush")
-	require.NoError(t, err)
+	of.Status = try.To(url.Parse(strings.Replace(server.URL, "http://", "http://ops:pepper@", 1) + "/limits?token=hush"))(t)
 	source := ofWatched(t, of)
 	require.Equal(t, server.URL+"/limits", source.status)
 	w := looks(t, source)
@@ -418,8 +397,7 @@ func TestWatchHostileStatus(t *testing.T) {
 		}, "within 1.5s"},
 	} {
 		server := httptest.NewServer(row.answer)
-		u, err := url.Parse(strings.Replace(server.URL, "http://", "http://ops:pepper@", 1) + "/?token=hush")
-		require.NoError(t, err)
+		u := try.To(url.Parse(strings.Replace(server.URL, "http://", "http://ops:pepper@", 1) + "/?token=hush"))(t)
 		w := looks(t, &Source{lim: service(t).Limiter, ask: askService(u)})
 		l := w.look(t.Context())
 		require.Contains(t, l.Service.Fault, row.want, name)
@@ -513,7 +491,6 @@ func TestWatchPage(t *testing.T) {
 		require.Equal(t, holds, c.State, c.Name)
 	}
 	require.Equal(t, "One limiter counts, with these rules.", l.condition(t, "All callers count alike").Why)
-	key, err := w.source.key(t.Context(), "signup", "ip", "203.0.113.9", "")
-	require.NoError(t, err)
+	key := try.To(w.source.key(t.Context(), "signup", "ip", "203.0.113.9", ""))(t)
 	require.Equal(t, int64(1), key.Limits[0].Used)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -24,10 +25,8 @@ func inMemory(t testing.TB) *stores.Opened { return opened(t, "memory") }
 
 func opened(t testing.TB, text string) *stores.Opened {
 	t.Helper()
-	name, err := stores.Parse(text)
-	require.NoError(t, err)
-	store, err := stores.Open(name, 10*time.Second)
-	require.NoError(t, err)
+	name := try.To(stores.Parse(text))(t)
+	store := try.To(stores.Open(name, 10*time.Second))(t)
 	t.Cleanup(func() { store.Close() })
 	return store
 }
@@ -39,18 +38,14 @@ func logOf(t testing.TB, after ...time.Duration) *Log {
 	for _, d := range after {
 		require.NoError(t, b.add(genBegin.Add(d), counter.Key{Event: "signup", Feature: "ada"}))
 	}
-	log, err := b.finish()
-	require.NoError(t, err)
-	return log
+	return try.To(b.finish())(t)
 }
 
 func compareOn(t testing.TB, cfg Config, log *Log) []*Report {
 	t.Helper()
 	cfg.Timeout = 10 * time.Second
-	c, err := New(cfg)
-	require.NoError(t, err)
-	reports, err := c.Run(t.Context(), log)
-	require.NoError(t, err)
+	c := try.To(New(cfg))(t)
+	reports := try.To(c.Run(t.Context(), log))(t)
 	require.Len(t, reports, len(cfg.Limits))
 	return reports
 }
@@ -120,8 +115,7 @@ func TestEdge(t *testing.T) {
 	require.Equal(t, 1.5, abacus.WritesPerEvent)
 	var reads int64
 	for _, d := range hits {
-		cover, err := tiers.Default.Cover(genBegin.Add(d), time.Minute, 0)
-		require.NoError(t, err)
+		cover := try.To(tiers.Default.Cover(genBegin.Add(d), time.Minute, 0))(t)
 		reads += cover.Reads()
 	}
 	require.Equal(t, float64(reads)/20, abacus.ReadsPerEvent)
@@ -145,8 +139,7 @@ func TestEdge(t *testing.T) {
 		require.Equal(t, a.WorstWindow, float64(most)/10, a.Name)
 	}
 
-	_, err := json.Marshal(r)
-	require.NoError(t, err)
+	try.To(json.Marshal(r))(t)
 }
 
 // A window may be the fullest for a single instant, since both ends belong to the
@@ -205,8 +198,7 @@ func TestOneEvent(t *testing.T) {
 			require.EqualValues(t, 1, a.Admitted, "%s of %s", a.Name, limit)
 			require.Equal(t, 1.0, a.Relative)
 		}
-		_, err := json.Marshal(r)
-		require.NoError(t, err)
+		try.To(json.Marshal(r))(t)
 	}
 }
 
@@ -279,9 +271,7 @@ func randomLog(t testing.TB, rnd *rand.Rand, limit counter.Limit, back time.Dura
 			require.NoError(t, b.add(at, key))
 		}
 	}
-	log, err := b.finish()
-	require.NoError(t, err)
-	return log
+	return try.To(b.finish())(t)
 }
 
 // The exact log is exact, and abacus agrees with the oracle of its ladder, also
@@ -297,18 +287,15 @@ func TestDecisions(t *testing.T) {
 				skew = limit.Per / 4
 			}
 			log := randomLog(t, rnd, limit, skew)
-			c, err := New(Config{Limits: counter.Limits{limit}, Store: inMemory(t), Skew: skew})
-			require.NoError(t, err)
+			c := try.To(New(Config{Limits: counter.Limits{limit}, Store: inMemory(t), Skew: skew}))(t)
 			c.grace = min(maxGrace, log.Back)
 			tried := &trial{c: c, log: log, limit: limit, sample: log.sample(3), decided: make([]uint32, int(log.Events))}
 			var algorithms []Algorithm
 			for i, candidate := range c.rounds[0].candidates {
-				a, err := tried.run(t.Context(), i, candidate)
-				require.NoError(t, err)
+				a := try.To(tried.run(t.Context(), i, candidate))(t)
 				algorithms = append(algorithms, a)
 			}
-			_, err = tried.judge(t.Context(), algorithms)
-			require.NoError(t, err)
+			try.To(tried.judge(t.Context(), algorithms))(t)
 			r := &Report{Reference: exactLog, Algorithms: algorithms, Seen: log.Seen, skew: skew}
 			require.NoError(t, r.Broken(), "seed %d, %s", seed, text)
 			require.Positive(t, algorithms[0].Admitted)
@@ -324,8 +311,7 @@ func TestDecisions(t *testing.T) {
 				for key := range log.keys {
 					var admitted oracle.Log
 					for _, hit := range tried.hits(nil, key, i) {
-						right, err := judge.Allowed(&admitted, hit.At, 1, counter.Limits{limit})
-						require.NoError(t, err)
+						right := try.To(judge.Allowed(&admitted, hit.At, 1, counter.Limits{limit}))(t)
 						require.Equal(t, right, hit.Admitted, "seed %d, %s: %s at %s", seed, text, l, hit.At)
 						if hit.Admitted {
 							admitted.Add(hit.At, 1)
@@ -370,9 +356,7 @@ func TestProgressAndInterrupt(t *testing.T) {
 	}}
 	c, err := New(cfg)
 	require.NoError(t, err)
-	reports, err := c.Run(t.Context(), log)
-	require.NoError(t, err)
-	require.Len(t, names, len(reports[0].Algorithms))
+	require.Len(t, names, len(try.To(c.Run(t.Context(), log))(t)[0].Algorithms))
 	require.Equal(t, c.Steps(log), c.given)
 
 	for _, at := range []string{"sliding log", "GCRA", onDefault} {
@@ -383,8 +367,7 @@ func TestProgressAndInterrupt(t *testing.T) {
 				cancel()
 			}
 		}
-		c, err = New(cfg)
-		require.NoError(t, err)
+		c = try.To(New(cfg))(t)
 		_, err = c.Run(ctx, log)
 		require.ErrorIs(t, err, context.Canceled)
 	}

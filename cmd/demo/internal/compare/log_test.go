@@ -13,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // lines is a log in text.
@@ -21,8 +22,7 @@ func lines(rows ...string) *eventlog.Log {
 }
 
 func TestLoad(t *testing.T) {
-	log, err := Load(t.Context(), lines("1000,a,x", "3000,a,y", "2000,b,x", "1000,a,y", "5000,a,x"))
-	require.NoError(t, err)
+	log := try.To(Load(t.Context(), lines("1000,a,x", "3000,a,y", "2000,b,x", "1000,a,y", "5000,a,x")))(t)
 	require.EqualValues(t, 5, log.Events)
 	require.Equal(t, []counter.Key{{Event: "a", Feature: "x"}, {Event: "a", Feature: "y"}, {Event: "b", Feature: "x"}}, log.keys)
 	require.Equal(t, []uint32{0, 4}, log.of(0))
@@ -34,14 +34,13 @@ func TestLoad(t *testing.T) {
 	require.Equal(t, sample{keys: []int{0, 1, 2}, worst: 0, events: []uint32{2, 3, 4}}, log.sample(10))
 	require.Equal(t, sample{keys: []int{0}, worst: 0, events: []uint32{4}}, log.sample(1))
 
-	_, err = Load(t.Context(), lines())
+	_, err := Load(t.Context(), lines())
 	require.EqualError(t, err, "log: no events, want at least one to compare by")
 	_, err = Load(t.Context(), lines("1,a,b", "x,a,b"))
 	require.EqualError(t, err, `log:3: time_us "x" is not a whole number, want microseconds since 1970`)
 	skipping := lines("x,a,b", "y,a,b", "z,a,b", "1,a,b", "2,a")
 	skipping.SkipBad = true
-	log, err = Load(t.Context(), skipping)
-	require.NoError(t, err)
+	log = try.To(Load(t.Context(), skipping))(t)
 	require.EqualValues(t, 1, log.Events)
 	require.EqualValues(t, 4, log.BadLines)
 	require.Equal(t, `log:2: time_us "x" is not a whole number, want microseconds since 1970`, log.FirstBad)
@@ -64,14 +63,9 @@ func TestGenerate(t *testing.T) {
 	for _, text := range []string{"10/h,100/d", "3/100ms", "1000/7d", "50000/m", "1/366d"} {
 		t.Run(text, func(t *testing.T) {
 			limits := counter.MustLimits(text)
-			log, err := Generate(7, limits)
-			require.NoError(t, err)
-			again, err := Generate(7, limits)
-			require.NoError(t, err)
-			require.True(t, same(log, again))
-			other, err := Generate(8, limits)
-			require.NoError(t, err)
-			require.False(t, same(log, other))
+			log := try.To(Generate(7, limits))(t)
+			require.True(t, same(log, try.To(Generate(7, limits))(t)))
+			require.False(t, same(log, try.To(Generate(8, limits))(t)))
 			require.Contains(t, log.Name, "seed 7: ")
 			require.Equal(t, limits[0].Max == 50_000, strings.HasSuffix(log.Name, "; of a large Max no more than 20000 at an edge and 1000 at once"))
 
@@ -88,8 +82,7 @@ func TestGenerate(t *testing.T) {
 // The generated log has each part of the model.
 func TestGeneratedModel(t *testing.T) {
 	limit := counter.MustLimits("10/h")[0]
-	log, err := Generate(1, counter.Limits{limit})
-	require.NoError(t, err)
+	log := try.To(Generate(1, counter.Limits{limit}))(t)
 	hours, users, kinds := map[int]int{}, map[string]int{}, map[string]int{}
 	for key := range log.keys {
 		of := log.of(key)

@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -19,9 +20,7 @@ func onRedis(t testing.TB) *stores.Opened { return opened(t, "redis://"+serverte
 // held is the number of keys on a server, whatever their owners.
 func held(t testing.TB, store *stores.Opened) int64 {
 	t.Helper()
-	n, err := store.Redis.Client.DBSize(context.Background()).Result()
-	require.NoError(t, err)
-	return n
+	return try.To(store.Redis.Client.DBSize(context.Background()).Result())(t)
 }
 
 // On a server each algorithm decides as in memory, and leaves no key behind; keys of
@@ -182,7 +181,7 @@ func TestInterruptedOnRedis(t *testing.T) {
 		hits = append(hits, time.Duration(i)*time.Second)
 	}
 	log, seen := logOf(t, hits...), 0
-	c, err := New(Config{Limits: limits, Store: store, Timeout: time.Second, Progress: func(name string, _ int64) {
+	c := try.To(New(Config{Limits: limits, Store: store, Timeout: time.Second, Progress: func(name string, _ int64) {
 		if name != "GCRA" {
 			return
 		}
@@ -191,15 +190,13 @@ func TestInterruptedOnRedis(t *testing.T) {
 			require.NoError(t, store.Redis.Client.Set(t.Context(), "others", "1", 0).Err())
 			cancel()
 		}
-	}})
-	require.NoError(t, err)
-	_, err = c.Run(ctx, log)
+	}}))(t)
+	_, err := c.Run(ctx, log)
 	require.ErrorIs(t, err, context.Canceled)
 	require.EqualValues(t, 1, held(t, store))
 
 	require.NoError(t, store.Redis.Client.Do(t.Context(), "CONFIG", "SET", "maxmemory", "1mb").Err())
-	c, err = New(Config{Limits: limits, Store: store, Timeout: time.Second})
-	require.NoError(t, err)
+	c = try.To(New(Config{Limits: limits, Store: store, Timeout: time.Second}))(t)
 	_, err = c.Run(t.Context(), log)
 	require.ErrorIs(t, err, counter.ErrStore)
 	require.ErrorContains(t, err, "event 1: ")
@@ -208,23 +205,17 @@ func TestInterruptedOnRedis(t *testing.T) {
 
 // given runs a candidate on Redis through a log of a single key.
 func given(t *testing.T, store *stores.Opened, limit counter.Limit, candidate candidate, log *Log) (*algorithm, []Hit, *Comparison) {
-	c, err := New(Config{Limits: counter.Limits{limit}, Store: store, Timeout: 10 * time.Second})
-	require.NoError(t, err)
-	a, err := candidate.open(t.Context(), c, limit)
-	require.NoError(t, err)
+	c := try.To(New(Config{Limits: counter.Limits{limit}, Store: store, Timeout: 10 * time.Second}))(t)
+	a := try.To(candidate.open(t.Context(), c, limit))(t)
 	tried := &trial{c: c, log: log, limit: limit, decided: make([]uint32, int(log.Events))}
-	_, err = tried.decide(t.Context(), a, 0, int(log.Events), 0)
-	require.NoError(t, err)
+	try.To(tried.decide(t.Context(), a, 0, int(log.Events), 0))(t)
 	return a, tried.hits(nil, 0, 0), c
 }
 
 // all is the memory of all keys of a comparison.
 func all(t *testing.T, store *stores.Opened, prefix string) (bytes int64, names []string) {
-	var err error
-	names, err = store.Redis.Client.Keys(t.Context(), "*"+prefix+"*").Result()
-	require.NoError(t, err)
-	bytes, err = usage(t.Context(), store.Redis, names)
-	require.NoError(t, err)
+	names = try.To(store.Redis.Client.Keys(t.Context(), "*"+prefix+"*").Result())(t)
+	bytes = try.To(usage(t.Context(), store.Redis, names))(t)
 	return bytes, names
 }
 
@@ -238,8 +229,7 @@ func TestWeighedOnRedis(t *testing.T) {
 	}
 	hour, day := counter.MustLimits("10000/h")[0], counter.MustLimits("10000/d")[0]
 
-	uneven, err := tiers.Parse("1s:3h, 1m:1d, 1h:1d")
-	require.NoError(t, err)
+	uneven := try.To(tiers.Parse("1s:3h, 1m:1d, 1h:1d"))(t)
 	for _, row := range []struct {
 		ladder tiers.Ladder
 		leaves int // more names than these
@@ -247,27 +237,22 @@ func TestWeighedOnRedis(t *testing.T) {
 		a, decided, c := given(t, store, day, onLadder(row.ladder), logOf(t, hits...))
 		sum, names := all(t, store, c.prefix)
 		require.Greater(t, len(names), row.leaves, "no leaves")
-		got, err := a.weigh(t.Context(), key, decided)
-		require.NoError(t, err)
-		require.Equal(t, sum, got)
+		require.Equal(t, sum, try.To(a.weigh(t.Context(), key, decided))(t))
 	}
 
 	// Three days later the leaves are no longer the key's.
 	a, decided, c := given(t, store, day, onLadder(tiers.Default), logOf(t, append(hits, 80*time.Hour)...))
 	stale, names := all(t, store, c.prefix)
 	require.Greater(t, len(names), 2)
-	got, err := a.weigh(t.Context(), key, decided)
-	require.NoError(t, err)
+	got := try.To(a.weigh(t.Context(), key, decided))(t)
 	require.Positive(t, got)
 	require.Less(t, got, stale/4)
 
 	// The limiter looks under every possible name.
 	for _, more := range []time.Duration{0, 90 * time.Minute, 3 * time.Hour} {
 		a, decided, _ = given(t, store, hour, candidates(hour)[12], logOf(t, append(hits, 9000*time.Second+more)...))
-		want, err := a.bytes(t.Context(), key, nil)
-		require.NoError(t, err)
-		got, err = a.weigh(t.Context(), key, decided)
-		require.NoError(t, err)
+		want := try.To(a.bytes(t.Context(), key, nil))(t)
+		got = try.To(a.weigh(t.Context(), key, decided))(t)
 		require.Equal(t, want, got, "%s later", more)
 	}
 }

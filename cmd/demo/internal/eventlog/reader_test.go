@@ -10,6 +10,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 )
 
@@ -168,8 +169,7 @@ func zipped(t *testing.T, text string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	_, err := w.Write([]byte(text))
-	require.NoError(t, err)
+	try.To(w.Write([]byte(text)))(t)
 	require.NoError(t, w.Close())
 	return b.Bytes()
 }
@@ -216,8 +216,7 @@ func TestWaits(t *testing.T) {
 		out.Close()
 	}()
 	for i, want := range []bool{false, true, true} {
-		_, err := r.next()
-		require.NoError(t, err)
+		try.To(r.next())(t)
 		require.Equal(t, want, r.waits(), "after event %d", i+1)
 	}
 	_, err := r.next()

@@ -16,13 +16,13 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
 func config(t *testing.T, limits string) Config {
 	t.Helper()
-	l, err := counter.ParseLimits(limits)
-	require.NoError(t, err)
+	l := try.To(counter.ParseLimits(limits))(t)
 	return Config{Store: memory.New(memory.Config{}), Limits: l, Ladder: l.Ladder()}
 }
 
@@ -32,17 +32,14 @@ func csvLog(lines ...string) *eventlog.Log {
 
 func run(t *testing.T, cfg Config, log *eventlog.Log) (*Report, error) {
 	t.Helper()
-	r, err := New(cfg)
-	require.NoError(t, err)
+	r := try.To(New(cfg))(t)
 	return r.Run(t.Context(), log)
 }
 
 // reported is the report of a replay of lines, to the end.
 func reported(t *testing.T, cfg Config, lines ...string) *Report {
 	t.Helper()
-	got, err := run(t, cfg, csvLog(lines...))
-	require.NoError(t, err)
-	return got
+	return try.To(run(t, cfg, csvLog(lines...)))(t)
 }
 
 func TestReport(t *testing.T) {
@@ -65,8 +62,7 @@ func TestReport(t *testing.T) {
 		"72000000,login,ann",
 	)
 	log.Progress = func() { progress++ }
-	got, err := run(t, cfg, log)
-	require.NoError(t, err)
+	got := try.To(run(t, cfg, log))(t)
 	require.Equal(t, []string{
 		"10000 login ann true", "10100 login ann true", "10200 login ann false", "10200 login b,b true", "20000 login ann true",
 		"19000 login ann false", "69999 login ann false", "70000 login ann false", "72000 login ann true",
@@ -96,8 +92,7 @@ func TestBucketsRead(t *testing.T) {
 	var want float64
 	for _, ms := range []int64{1_000, 86_399_999, 86_400_000, 90_061_500} {
 		for _, limit := range cfg.Limits {
-			cover, err := cfg.Ladder.Cover(time.UnixMilli(ms), limit.Per, cfg.Skew)
-			require.NoError(t, err)
+			cover := try.To(cfg.Ladder.Cover(time.UnixMilli(ms), limit.Per, cfg.Skew))(t)
 			want += float64(cover.Reads()) / 4
 		}
 	}
@@ -113,9 +108,7 @@ func TestBucketsRead(t *testing.T) {
 // told as the price of the grid.
 func TestDeniedWithinGrid(t *testing.T) {
 	cfg := config(t, "1/m")
-	var err error
-	cfg.Ladder, err = tiers.Parse("1m:1m")
-	require.NoError(t, err)
+	cfg.Ladder = try.To(tiers.Parse("1m:1m"))(t)
 	got := reported(t, cfg, "30000000,a,b", "91000000,a,b", "119999999,a,b", "120000000,a,b")
 	require.EqualValues(t, 2, got.Admitted)
 	require.EqualValues(t, 2, got.GridDenied)
@@ -235,8 +228,7 @@ func TestBadLines(t *testing.T) {
 	cfg := config(t, "2/s")
 	skipping := csvLog(lines...)
 	skipping.SkipBad = true
-	got, err = run(t, cfg, skipping)
-	require.NoError(t, err)
+	got = try.To(run(t, cfg, skipping))(t)
 	require.EqualValues(t, 2, got.Events)
 	require.EqualValues(t, 2, got.BadLines)
 	require.Equal(t, `log:3: time_us "zero" is not a whole number, want microseconds since 1970`, got.FirstBad)
@@ -289,8 +281,7 @@ func TestInterrupt(t *testing.T) {
 		return nil
 	}
 	go func() { _, _ = out.Write([]byte("time_us,event,feature\n0,a,b\n0,a,b\n0,a,last\n")) }()
-	r, err := New(cfg)
-	require.NoError(t, err)
+	r := try.To(New(cfg))(t)
 	got, err := r.Run(ctx, &eventlog.Log{Source: in, Name: "pipe", Format: eventlog.Auto})
 	require.ErrorIs(t, err, context.Canceled)
 	require.EqualValues(t, 3, got.Events)

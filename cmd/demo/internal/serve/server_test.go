@@ -15,14 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/serve"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // start starts the site.
 func start(t *testing.T) (site string, stop context.CancelFunc) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	handler, err := serve.New(ctx)
-	require.NoError(t, err)
+	handler := try.To(serve.New(ctx))(t)
 	server := httptest.NewServer(handler)
 	t.Cleanup(func() {
 		stop() // before Close, which waits for streams
@@ -33,18 +33,15 @@ func start(t *testing.T) (site string, stop context.CancelFunc) {
 
 func do(t *testing.T, r *http.Request) (answer *http.Response, body string) {
 	t.Helper()
-	answer, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
+	answer = try.To(http.DefaultClient.Do(r))(t)
 	defer answer.Body.Close()
-	all, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
+	all := try.To(io.ReadAll(answer.Body))(t)
 	return answer, string(all)
 }
 
 func request(t *testing.T, method, to string, form url.Values) *http.Request {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, to, strings.NewReader(form.Encode()))
-	require.NoError(t, err)
+	r := try.To(http.NewRequestWithContext(t.Context(), method, to, strings.NewReader(form.Encode())))(t)
 	if form != nil {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
@@ -80,8 +77,7 @@ func TestOthersAreKeptOut(t *testing.T) {
 			for value, want := range values {
 				r := request(t, "GET", site+stream, nil)
 				r.Header.Set(header, value)
-				answer, err := http.DefaultClient.Do(r)
-				require.NoError(t, err)
+				answer := try.To(http.DefaultClient.Do(r))(t)
 				require.NoError(t, answer.Body.Close())
 				require.Equal(t, want, answer.StatusCode, "%s, %s: %s", stream, header, value)
 			}
@@ -115,8 +111,7 @@ type events struct {
 
 func open(t *testing.T, to string) (*events, *http.Response) {
 	t.Helper()
-	answer, err := http.DefaultClient.Do(request(t, "GET", to, nil))
-	require.NoError(t, err)
+	answer := try.To(http.DefaultClient.Do(request(t, "GET", to, nil)))(t)
 	t.Cleanup(func() { answer.Body.Close() })
 	lines := bufio.NewScanner(answer.Body)
 	lines.Buffer(nil, 1<<20)

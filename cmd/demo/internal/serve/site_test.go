@@ -16,6 +16,7 @@ import (
 
 	"github.com/abacus-go/abacus/cmd/internal/watch"
 	"github.com/abacus-go/abacus/cmd/internal/web"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 const asBrowser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -35,9 +36,7 @@ func visit(s *Server, path, accept string, form url.Values) *httptest.ResponseRe
 }
 
 func newServer(t *testing.T) *Server {
-	s, err := New(t.Context())
-	require.NoError(t, err)
-	return s
+	return try.To(New(t.Context()))(t)
 }
 
 // A visitor is denied until the last second of Retry-After, and then admitted.
@@ -72,21 +71,20 @@ func TestSiteAdmitsAtRetryAfter(t *testing.T) {
 					require.NotEmpty(t, w.Header().Get("RateLimit-Policy"))
 				}
 				time.Sleep(1234 * time.Millisecond)
-				try := func(want int) *httptest.ResponseRecorder {
+				send := func(want int) *httptest.ResponseRecorder {
 					w := visit(s, row.path, "*/*", denied)
 					require.Equal(t, want, w.Code, w.Body)
 					return w
 				}
-				w := try(http.StatusTooManyRequests)
+				w := send(http.StatusTooManyRequests)
 				require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 				require.Contains(t, w.Body.String(), row.rule)
-				after, err := strconv.Atoi(w.Header().Get("Retry-After"))
-				require.NoError(t, err)
+				after := try.To(strconv.Atoi(w.Header().Get("Retry-After")))(t)
 				require.Contains(t, w.Body.String(), fmt.Sprintf("Try again in %d s.", after))
 				time.Sleep(time.Duration(after-1) * time.Second)
-				try(http.StatusTooManyRequests)
+				send(http.StatusTooManyRequests)
 				time.Sleep(time.Second)
-				try(row.status)
+				send(row.status)
 			})
 		})
 	}

@@ -13,21 +13,18 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
 func newWorld(t *testing.T, limit counter.Limit, seed uint64) *world.World {
 	t.Helper()
-	w, err := world.New(limit, seed)
-	require.NoError(t, err)
-	return w
+	return try.To(world.New(limit, seed))(t)
 }
 
 func frame(t *testing.T, w *world.World) *world.Frame {
 	t.Helper()
-	f, err := w.Frame(t.Context())
-	require.NoError(t, err)
-	return f
+	return try.To(w.Frame(t.Context()))(t)
 }
 
 func racer(t *testing.T, f *world.Frame, name string) world.Racer {
@@ -170,26 +167,21 @@ func TestCoversOfADay(t *testing.T) {
 
 // A frame tells how many buckets abacus fetches from memcached for an attempt.
 func TestFetched(t *testing.T) {
-	name, err := stores.Parse("memcached://" + servertest.Memcached(t))
-	require.NoError(t, err)
-	opened, err := stores.Open(name, time.Minute)
-	require.NoError(t, err)
+	name := try.To(stores.Parse("memcached://" + servertest.Memcached(t)))(t)
+	opened := try.To(stores.Open(name, time.Minute))(t)
 	defer opened.Close()
 	gets := func() (n int64) {
-		n, err := strconv.ParseInt(opened.Look(t.Context())[0].Facts["cmd_get"], 10, 64)
-		require.NoError(t, err)
+		n = try.To(strconv.ParseInt(opened.Look(t.Context())[0].Facts["cmd_get"], 10, 64))(t)
 		return n
 	}
 	for _, limit := range world.Limits {
 		w := newWorld(t, limit, 1)
-		c, err := counter.New(opened.Store, counter.Config{Ladder: tiers.Default, Now: w.Now, Patience: time.Minute})
-		require.NoError(t, err)
+		c := try.To(counter.New(opened.Store, counter.Config{Ladder: tiers.Default, Now: w.Now, Patience: time.Minute}))(t)
 		begin := gets()
 		for i := range limit.Max + 5 {
 			require.NoError(t, w.Hit(t.Context()))
 			before := gets()
-			_, err := c.Take(t.Context(), counter.Key{Event: "signup", Feature: limit.String()}, 1, counter.Limits{limit})
-			require.NoError(t, err)
+			try.To(c.Take(t.Context(), counter.Key{Event: "signup", Feature: limit.String()}, 1, counter.Limits{limit}))(t)
 			f := frame(t, w)
 			require.Equal(t, gets()-before, f.Fetched.Last, "%s, attempt %d", limit, i)
 			require.InDelta(t, float64(gets()-begin)/float64(i+1), f.Fetched.Mean, 1e-9)

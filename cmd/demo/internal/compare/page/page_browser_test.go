@@ -19,6 +19,7 @@ import (
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // browserPatience is spent only on failures.
@@ -37,8 +38,7 @@ func browse(t *testing.T, path string) (document string, console []string) {
 	}
 	require.NotEmpty(t, program, "there is no browser: install chromium (Debian, Fedora, Homebrew); on Debian, make test as root installs it")
 
-	profile, err := os.MkdirTemp("", "browser")
-	require.NoError(t, err)
+	profile := try.To(os.MkdirTemp("", "browser"))(t)
 	// Not t.TempDir: a process of the browser may still write there for a moment,
 	// and the test must not fail for that.
 	t.Cleanup(func() { os.RemoveAll(profile) })
@@ -76,10 +76,8 @@ type view struct {
 // reader.
 func frames(t *testing.T, views []view) string {
 	t.Helper()
-	layout, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "internal", "web", "testdata", "layout.js"))
-	require.NoError(t, err)
-	measure, err := os.ReadFile(filepath.Join("testdata", "measure.js"))
-	require.NoError(t, err)
+	layout := try.To(os.ReadFile(filepath.Join("..", "..", "..", "..", "internal", "web", "testdata", "layout.js")))(t)
+	measure := try.To(os.ReadFile(filepath.Join("testdata", "measure.js")))(t)
 	dir := t.TempDir()
 	var b bytes.Buffer
 	b.WriteString("<!DOCTYPE html><meta charset=utf-8><pre id=result></pre>\n")
@@ -127,8 +125,7 @@ func TestInABrowser(t *testing.T) {
 	document, console := browse(t, frames(t, views))
 	found := resultPattern.FindStringSubmatch(document)
 	require.NotNil(t, found, "nothing was measured; the console says %q", console)
-	text, err := url.PathUnescape(found[1])
-	require.NoError(t, err)
+	text := try.To(url.PathUnescape(found[1]))(t)
 	var wrong map[string][]string
 	require.NoError(t, json.Unmarshal([]byte(text), &wrong))
 	require.Len(t, wrong, len(views))

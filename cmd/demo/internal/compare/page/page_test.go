@@ -20,6 +20,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare/page"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // written is the page with the reports.
@@ -33,8 +34,7 @@ func written(t testing.TB, reports ...*compare.Report) []byte {
 // parsed returns the elements of a page, in order.
 func parsed(t testing.TB, page []byte) []*html.Node {
 	t.Helper()
-	root, err := html.Parse(bytes.NewReader(page))
-	require.NoError(t, err)
+	root := try.To(html.Parse(bytes.NewReader(page)))(t)
 	var all []*html.Node
 	for n := range root.Descendants() {
 		if n.Type == html.ElementNode {
@@ -269,8 +269,7 @@ func TestNoFolder(t *testing.T) {
 	require.Contains(t, out, "<bdi>access.log.gz</bdi>")
 	require.Contains(t, out, "<bdi>12; the first: access.log.gz:881: no time</bdi>")
 	require.Contains(t, out, "<title>Rate limiters compared: 100/d on access.log.gz</title>")
-	generated, err := compare.Generate(1, counter.MustLimits("1000/d,2/m"))
-	require.NoError(t, err)
+	generated := try.To(compare.Generate(1, counter.MustLimits("1000/d,2/m")))(t)
 	require.Equal(t, filepath.Base(generated.Name), generated.Name, "a description is no path")
 }
 

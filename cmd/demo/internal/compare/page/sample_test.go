@@ -8,12 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/cmd/demo/internal/eventlog"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // replayed is a comparison in memory, under 100 hits a day: the same in every run.
@@ -42,8 +41,7 @@ var replayed = sync.OnceValues(func() (*compare.Report, error) {
 // curves rise seven times to the fullest window of each algorithm.
 func sample(t testing.TB, trips float64) *compare.Report {
 	t.Helper()
-	base, err := replayed()
-	require.NoError(t, err)
+	base := try.To(replayed())(t)
 	r := *base
 	r.Log, r.Skew, r.RunsBack = "access.log.gz", "5s", "3s"
 	r.BadLines, r.FirstBad = 12, `line 881: "GET /": no time`
