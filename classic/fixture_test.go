@@ -104,7 +104,6 @@ var kinds = []kind{
 
 // each runs f for every kind of limiter, except these.
 func each(t *testing.T, f func(t *testing.T, k kind), except ...string) {
-	t.Helper()
 	for _, name := range except {
 		require.True(t, slices.ContainsFunc(kinds, func(k kind) bool { return k.name == name }), name)
 	}
@@ -116,7 +115,6 @@ func each(t *testing.T, f func(t *testing.T, k kind), except ...string) {
 }
 
 func (k kind) new(t testing.TB, max int64, per time.Duration, room int64, s *classic.Store) classic.Measured {
-	t.Helper()
 	l, err := k.make(counter.Limit{Max: max, Per: per}, room, s)
 	require.NoError(t, err)
 	require.Equal(t, k.name, l.Name())
@@ -124,7 +122,6 @@ func (k kind) new(t testing.TB, max int64, per time.Duration, room int64, s *cla
 }
 
 func memory(t testing.TB, cfg classic.Config) *classic.Store {
-	t.Helper()
 	s, err := classic.Memory(cfg)
 	require.NoError(t, err)
 	return s
@@ -132,7 +129,6 @@ func memory(t testing.TB, cfg classic.Config) *classic.Store {
 
 // onRedis is a store on the server at addr.
 func onRedis(t testing.TB, addr string, cfg classic.Config) *classic.Store {
-	t.Helper()
 	if cfg.Timeout == 0 {
 		cfg.Timeout = patience
 	}
@@ -157,7 +153,6 @@ func client(t testing.TB, addr string) *goredis.Client {
 
 // held is the memory of a key.
 func held(t testing.TB, l classic.Measured, key counter.Key) int64 {
-	t.Helper()
 	n, err := l.Bytes(ctx, key)
 	require.NoError(t, err)
 	return n
@@ -170,7 +165,6 @@ func since(l classic.Measured, before classic.Cost) classic.Cost {
 }
 
 func take(t testing.TB, l classic.Limiter, key counter.Key, n int64) counter.Verdict {
-	t.Helper()
 	v, err := l.Take(ctx, key, n)
 	require.NoError(t, err)
 	return v

@@ -18,7 +18,6 @@ import (
 )
 
 func memcached(t testing.TB, addr string, cfg classic.Config) *classic.Store {
-	t.Helper()
 	client := memcache.New(addr)
 	client.Timeout, client.MaxIdleConns = patience, 100
 	t.Cleanup(func() { client.Close() })
@@ -32,7 +31,6 @@ func memcached(t testing.TB, addr string, cfg classic.Config) *classic.Store {
 
 // ask sends a line to a server, and returns the answer up to the end.
 func ask(t *testing.T, addr, line, end string) string {
-	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	defer conn.Close()
@@ -49,7 +47,6 @@ func ask(t *testing.T, addr, line, end string) string {
 
 // statsOf are the counts of a memcached.
 func statsOf(t *testing.T, addr string) map[string]int64 {
-	t.Helper()
 	all := map[string]int64{}
 	for line := range strings.Lines(ask(t, addr, "stats", "END")) {
 		var name string

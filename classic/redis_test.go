@@ -23,7 +23,6 @@ import (
 // failing checks an error of a store: all that the text must contain, and must
 // not.
 func failing(t *testing.T, k kind, v counter.Verdict, err error) {
-	t.Helper()
 	require.ErrorIs(t, err, counter.ErrStore)
 	require.ErrorContains(t, err, "classic: "+k.name+`: event "signup": redis: 127.0.0.1:`)
 	require.NotContains(t, err.Error(), "203.0.113.9")
@@ -127,7 +126,6 @@ func TestNoHitIsSentTwice(t *testing.T) {
 
 // counts are all values of a kind on the server.
 func counts(t *testing.T, c *goredis.Client, k kind) string {
-	t.Helper()
 	var all strings.Builder
 	keys, err := c.Keys(ctx, "cl:"+k.name+":*").Result()
 	require.NoError(t, err)
@@ -280,7 +278,6 @@ var callsOf = regexp.MustCompile(`cmdstat_(\w+):calls=(\d+)`)
 
 // commands counts the reading and the writing commands of a server.
 func commands(t *testing.T, c *goredis.Client) (reads, writes int64) {
-	t.Helper()
 	info, err := c.Info(ctx, "commandstats").Result()
 	require.NoError(t, err)
 	for _, m := range callsOf.FindAllStringSubmatch(info, -1) {

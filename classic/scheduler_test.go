@@ -28,7 +28,6 @@ type waiter interface {
 
 // queue is a queue from which max a second leave.
 func queue(t *testing.T, max, length int64, s *classic.Store) waiter {
-	t.Helper()
 	q, err := classic.NewLeakyQueue(counter.Limit{Max: max, Per: time.Second}, length, s)
 	require.NoError(t, err)
 	return q
@@ -36,7 +35,6 @@ func queue(t *testing.T, max, length int64, s *classic.Store) waiter {
 
 // shaper is a bucket of burst tokens that gains max a second.
 func shaper(t *testing.T, max, burst, length int64, s *classic.Store) waiter {
-	t.Helper()
 	l, err := classic.NewTokenShaper(counter.Limit{Max: max, Per: time.Second}, burst, length, s)
 	require.NoError(t, err)
 	return l

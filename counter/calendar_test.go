@@ -32,7 +32,6 @@ func TestTakeByTheCalendar(t *testing.T) {
 			c := try.To(counter.New(store, counter.Config{Ladder: ladder, Skew: skew, Settle: -1, Patience: -1, Now: func() time.Time { return now }}))(t)
 			key, ctx := counter.Key{Event: "call", Feature: "user:7"}, context.Background()
 			take := func(at time.Time, want bool, left int64, wait time.Duration) {
-				t.Helper()
 				now = at
 				v := try.To(c.Take(ctx, key, 1, limits))(t)
 				require.Equal(t, []any{want, left, wait}, []any{v.Allowed, v.Remaining, v.RetryAfter}, "%s", v)

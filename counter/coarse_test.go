@@ -36,7 +36,6 @@ func newTaking(t *testing.T, store *plainStore, cfg counter.Config) *taking {
 
 // take makes a Take, and returns its verdict, trips and items read.
 func (k *taking) take(feature, limits string) (v counter.Verdict, trips, reads int) {
-	k.t.Helper()
 	trips, reads = k.store.trips, k.store.reads
 	v, err := k.Take(ctx, keyOf(feature), 1, counter.MustLimits(limits))
 	require.NoError(k.t, err)
@@ -227,7 +226,6 @@ func TestRememberedBuckets(t *testing.T) {
 	old, _, _ := other.take("a", "10/d")
 	k.now = k.now.Add(2 * time.Hour)
 	warm := func() counter.Verdict { // the third Take goes by the memory
-		t.Helper()
 		k.take("a", "100/d")
 		k.take("a", "100/d")
 		v, _, reads := k.take("a", "100/d")
@@ -235,7 +233,6 @@ func TestRememberedBuckets(t *testing.T) {
 		return v
 	}
 	cold := func() {
-		t.Helper()
 		_, _, reads := k.take("a", "100/d")
 		require.NotZero(t, reads)
 	}
@@ -414,7 +411,6 @@ func TestOwnHitsAreWaitedFor(t *testing.T) {
 	one, other, eraser := newCounter(t, store, cfg), newCounter(t, store, cfg), newCounter(t, erasable{store}, cfg)
 	five := limits("5/m")
 	fill := func(c *counter.Counter, n int, key string) (v counter.Verdict) {
-		t.Helper()
 		for range n {
 			v = take(t, c, keyOf(key), 1, five)
 			require.True(t, v.Allowed)
@@ -422,7 +418,6 @@ func TestOwnHitsAreWaitedFor(t *testing.T) {
 		return v
 	}
 	waits := func(c *counter.Counter, key string, long bool) {
-		t.Helper()
 		wait := take(t, c, keyOf(key), 1, five).RetryAfter
 		require.Equal(t, long, wait > time.Minute)
 		require.Equal(t, !long, wait <= counter.DefaultSkew+counter.DefaultSettle)

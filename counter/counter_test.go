@@ -45,7 +45,6 @@ func (c *clock) config() counter.Config {
 }
 func limits(s string) counter.Limits { return counter.MustLimits(s) }
 func take(t testing.TB, c *counter.Counter, k counter.Key, n int64, l counter.Limits) counter.Verdict {
-	t.Helper()
 	return try.To(c.Take(ctx, k, n, l))(t)
 }
 

@@ -20,7 +20,6 @@ type fleet struct{ former, both, next *counter.Counter }
 // newFleet returns processes on a store and a clock, before, in and after a change of
 // ladder.
 func newFleet(t *testing.T, clock *clock, store backend.Store, ladder string) fleet {
-	t.Helper()
 	old := try.To(tiers.Parse(ladder))(t)
 	cfg := clock.config()
 	var f fleet

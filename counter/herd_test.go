@@ -31,7 +31,6 @@ var paths = []struct {
 }
 
 func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.Counter {
-	t.Helper()
 	return try.To(counter.New(store, cfg))(t)
 }
 

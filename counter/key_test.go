@@ -12,7 +12,6 @@ import (
 )
 
 func makers(t testing.TB) map[string]keyMaker {
-	t.Helper()
 	made := map[string]keyMaker{}
 	for name, secret := range map[string]string{"plain": "", "secret": "s3cret"} {
 		m := try.To(newKeyMaker("", tiers.Default.String(), []byte(secret)))(t)
@@ -22,7 +21,6 @@ func makers(t testing.TB) map[string]keyMaker {
 }
 
 func requireClean(t *testing.T, stored string) {
-	t.Helper()
 	require.NotEmpty(t, stored)
 	require.LessOrEqual(t, len(stored), maxStoredKey)
 	for i := range len(stored) {

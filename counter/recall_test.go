@@ -59,7 +59,6 @@ func TestRecall(t *testing.T) {
 		wide := counter.Ask{Key: full.Key, Limits: counter.MustLimits("6/h")}
 		tight := counter.Ask{Key: full.Key, Limits: counter.MustLimits("6/h"), Held: []int64{3}}
 		requireKnown := func(recall, last bool, n int64, asks ...counter.Ask) {
-			t.Helper()
 			asks = hits(n, asks...)
 			_, denied := inner(c).Recall(asks...)
 			require.Equal(t, recall, denied, "Recall")

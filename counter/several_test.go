@@ -159,7 +159,6 @@ func TestSharedSoftKeys(t *testing.T) {
 }
 
 func requireCount(t *testing.T, c *counter.Counter, key counter.Key, window time.Duration, want int64) {
-	t.Helper()
 	require.Equal(t, counter.Count{Low: want, High: want}, try.To(c.Count(ctx, key, window))(t))
 }
 

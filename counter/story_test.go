@@ -41,7 +41,6 @@ type story struct {
 func keyOf(feature string) counter.Key { return counter.Key{Event: "e", Feature: feature} }
 
 func (s *story) play(t *testing.T, lines string) {
-	t.Helper()
 	s.verdicts, s.lets = map[string]counter.Verdict{}, map[string][]string{}
 	for line := range strings.SplitSeq(strings.TrimSpace(lines), "\n") {
 		call, want, judged := strings.Cut(strings.TrimSpace(line), " -> ")

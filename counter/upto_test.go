@@ -14,7 +14,6 @@ import (
 )
 
 func takeUpTo(t testing.TB, c *counter.Counter, n int64, l counter.Limits, keys ...counter.Key) counter.Verdict {
-	t.Helper()
 	var asks []counter.Ask
 	for _, k := range keys {
 		asks = append(asks, counter.Ask{Key: k, N: n, Limits: l, UpTo: true})
@@ -66,7 +65,6 @@ func TestUpTo(t *testing.T) {
 }
 
 func requireAbout(t testing.TB, want, got time.Duration) {
-	t.Helper()
 	require.InDelta(t, want.Seconds(), got.Seconds(), 1.01, "want %s, got %s", want, got)
 }
 

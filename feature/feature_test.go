@@ -13,7 +13,6 @@ import (
 
 // textOf returns the text of f, which stores keep.
 func textOf(t testing.TB, forms feature.Forms, f feature.Feature) string {
-	t.Helper()
 	n := try.To(feature.NewNormalizer(forms))(t)
 	text := string(n.Append([]byte("before "), &f))
 	require.Equal(t, f.Kind(), feature.KindOf(strings.TrimPrefix(text, "before ")))

@@ -71,7 +71,6 @@ const host = "https://api.example.org"
 
 // get is send to a path of host, which must be answered.
 func get(t *testing.T, tr *httpclient.Transport, path string) int {
-	t.Helper()
 	return try.To(send(t.Context(), tr, host+path))(t)
 }
 

@@ -39,7 +39,6 @@ func (s brokenStore) Do(ctx context.Context, _ *backend.Request) error {
 // requireProblem reads a problem detail and checks the fields that all problem
 // details have.
 func requireProblem(t testing.TB, got answer, status int) map[string]any {
-	t.Helper()
 	require.Equal(t, status, got.status, got.body)
 	require.Equal(t, []string{"application/problem+json"}, got.header.Values("Content-Type"))
 	require.Equal(t, []string{"no-store"}, got.header.Values("Cache-Control"))
@@ -79,7 +78,6 @@ var dates = regexp.MustCompile(`(?m)^Date: .*$`)
 // exchange sends a request on a connection of its own, and no more after it if it ends,
 // and returns all bytes of the answer but the date.
 func (s *site) exchange(request string, ends bool) string {
-	s.t.Helper()
 	conn, err := net.Dial(s.Listener.Addr().Network(), s.Listener.Addr().String())
 	require.NoError(s.t, err)
 	defer conn.Close()
@@ -285,7 +283,6 @@ func TestStoreThatFails(t *testing.T) {
 // requireRetryAfter looks at the Retry-After of an answer without the store's: a
 // second or two if the request was refused, none if it was let through.
 func requireRetryAfter(t testing.TB, got answer, refused bool) {
-	t.Helper()
 	if !refused {
 		require.NotContains(t, got.header, "Retry-After")
 		return

@@ -22,7 +22,6 @@ import (
 
 // limitByIP is a handler behind ByIP.
 func limitByIP(t testing.TB, store backend.Store, event, limits string) http.Handler {
-	t.Helper()
 	return try.To(httplimit.ByIP(store, event, limits))(t)(welcome)
 }
 

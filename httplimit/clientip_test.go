@@ -30,7 +30,6 @@ func requestOf(peer, header string, lines ...string) *http.Request {
 
 // requireClient wants the address as text.
 func requireClient(t *testing.T, want string, c httplimit.ClientIP, r *http.Request) {
-	t.Helper()
 	require.Equal(t, want, c.Of(r).String(), "%q %q", r.RemoteAddr, r.Header)
 }
 
@@ -67,7 +66,6 @@ func linesOf(header string) []string {
 // requireTold holds a header under names of ClientIP.Header to rows: from proxies, and
 // not from others.
 func requireTold(t *testing.T, header string, names []string, rows []told) {
-	t.Helper()
 	for _, row := range rows {
 		for _, text := range row.headers {
 			for _, name := range names {

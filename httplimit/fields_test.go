@@ -37,7 +37,6 @@ type item struct {
 
 // requireItems reads a field, which must be a list of such members.
 func requireItems(t testing.TB, h http.Header, name string) (items []item) {
-	t.Helper()
 	list, err := httpsfv.UnmarshalList(h.Values(name))
 	require.NoError(t, err, h)
 	for _, member := range list {
@@ -290,7 +289,6 @@ func TestWhatIsCountedForOthersIsNotShown(t *testing.T) {
 // requireFields holds the fields of an answer against the verdict and the next verdict
 // on a single hit, whose rules have three limits each.
 func requireFields(t *testing.T, got answer, v, next *limiter.Verdict, rules []limiter.Rule, show []string) {
-	t.Helper()
 	names, policies := map[string]string{}, requireItems(t, got.header, "RateLimit-Policy")
 	require.Len(t, policies, 9)
 	for i, p := range policies {

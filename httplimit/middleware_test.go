@@ -45,14 +45,12 @@ func newLimiter(t testing.TB, c *limitertest.Clock, rules ...limiter.Rule) *limi
 }
 
 func newLimiterOn(t testing.TB, store backend.Store, cc counter.Config, lc limiter.Config) *limiter.Limiter {
-	t.Helper()
 	c := try.To(counter.New(store, cc))(t)
 	return try.To(limiter.New(c, lc))(t)
 }
 
 // newLimit is a middleware for the event "signup", unless cfg says otherwise.
 func newLimit(t testing.TB, cfg httplimit.Config) func(http.Handler) http.Handler {
-	t.Helper()
 	if cfg.Event == "" {
 		cfg.Event = "signup"
 	}
@@ -85,7 +83,6 @@ type answer struct {
 
 // do sends a request with header lines: "User: 7".
 func (s *site) do(method, path, body string, lines ...string) answer {
-	s.t.Helper()
 	r, err := http.NewRequest(method, s.URL+path, strings.NewReader(body))
 	require.NoError(s.t, err)
 	for _, line := range lines {

@@ -586,7 +586,6 @@ func TestOpenHitsAreNoWindow(t *testing.T) {
 			})))
 			t.Cleanup(open) // before the server is closed, which waits for its handlers
 			wait := func(a answer) int {
-				t.Helper()
 				require.Equal(t, 429, a.status)
 				seconds := try.To(strconv.Atoi(a.header.Get("Retry-After")))(t)
 				require.Equal(t, []string{"", fmt.Sprint(seconds)}, regexp.MustCompile(`r=0(.*);t=(\d+)$`).FindStringSubmatch(a.header.Get("RateLimit"))[1:])

@@ -96,7 +96,6 @@ func forwarded(line string) func(int) string {
 // curl sends all requests, 300 at a time: the most that curl can. It returns their
 // status codes.
 func (s *site) curl(line func(i int) string) []int {
-	s.t.Helper()
 	var config strings.Builder
 	for i := range requests {
 		fmt.Fprintf(&config, "url = %q\noutput = /dev/null\nwrite-out = %q\n", s.URL, `%{http_code}\n`)
@@ -207,7 +206,6 @@ type herd struct {
 }
 
 func newHerd(t *testing.T, store backend.Store, cfg counter.Config, proto string, set func(*http.Protocols)) *herd {
-	t.Helper()
 	rule := limiter.Rule{Event: "signup", Kind: "user", Limits: counter.MustLimits("10/d"), OnFailure: limiter.FailClosed}
 	h := &herd{t: t, proto: proto, failed: map[string]int{}}
 	lim := newLimiterOn(t, store, cfg, limiter.Config{Rules: []limiter.Rule{rule}, DecideWithin: cfg.Patience, Observe: func(d limiter.Decision) {
@@ -255,7 +253,6 @@ func (h *herd) exact(round int, over time.Duration) bool {
 // run sends n requests of a user at once. It returns the number of answers by
 // status, and the time of the slowest answer.
 func (h *herd) run(n int, user string) (got map[int]int, slowest time.Duration) {
-	h.t.Helper()
 	awayFromTheHour()
 	clear(h.failed)
 	statuses, took := make([]int, n), make([]time.Duration, n)

@@ -41,7 +41,6 @@ func newRequest(method, query, contentType, body string) *http.Request {
 
 // requireValue holds v, of r, to want, or to an error of a source with status and reason.
 func requireValue(t *testing.T, v httplimit.Value, source string, r *http.Request, want string, status int, reason string) {
-	t.Helper()
 	got, err := v(r)
 	if status == 0 {
 		require.NoError(t, err)
@@ -354,7 +353,6 @@ func tokens(data []byte, path []string) (text string, ok bool) {
 // if the body can be decoded into one, and to tokens. It returns how many texts
 // and errors there were.
 func requireAgreement(t *testing.T, body []byte) (found, refused int) {
-	t.Helper()
 	var handler struct {
 		Email string `json:"email"`
 		K     string `json:"k"`

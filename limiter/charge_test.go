@@ -109,7 +109,6 @@ func TestCredit(t *testing.T) {
 		})
 		home, ada, mail := ip("192.0.2.1"), user("ada"), feature.Email("ada@example.org")
 		credit := func(n int64, features ...feature.Feature) limiter.Verdict {
-			t.Helper()
 			v := charge(t, lim, n, features...)
 			require.True(t, v.At().IsZero(), "a credit has no hits")
 			return v
@@ -192,7 +191,6 @@ func TestRefund(t *testing.T) {
 	lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "5/h"), by("user", "5/h")}})
 	features := featuresOf(ip("192.0.2.1"), user("ada"), user("bob"))
 	both := func(want int64) {
-		t.Helper()
 		for _, feature := range []string{"ip:192.0.2.1", "user:ada", "user:bob"} {
 			require.Equal(t, want, counted(t, c, feature), feature)
 		}

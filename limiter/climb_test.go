@@ -199,7 +199,6 @@ func TestBansGrowWithoutTheStore(t *testing.T) {
 		other := newLimiter(t, newCounter(t, struct{ backend.Atomic }{s.store}, counter.Config{}), limiter.Config{Rules: []limiter.Rule{rule}, Local: localCounter(t)})
 		ada := user("ada")
 		trip := func(step int, lims ...*limiter.Limiter) {
-			t.Helper()
 			for _, lim := range lims {
 				require.True(t, allow(t, lim, ada).Allowed)
 			}
@@ -211,7 +210,6 @@ func TestBansGrowWithoutTheStore(t *testing.T) {
 			}
 		}
 		back := func(hits int64) {
-			t.Helper()
 			s.store.broken.Store(false)
 			time.Sleep(10 * time.Second) // for the carry
 			require.Equal(t, hits, limiter.BanHits(t, s.lim, "signup", "user:ada"))

@@ -84,7 +84,6 @@ func TestPolicies(t *testing.T) {
 // requireRetry looks at what a decision without the store's answer says of
 // coming back.
 func requireRetry(t testing.TB, v limiter.Verdict, what string) {
-	t.Helper()
 	if v.Allowed {
 		require.Zero(t, v.RetryAfter, what)
 		return

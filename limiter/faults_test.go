@@ -284,7 +284,6 @@ func (w *wire) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 
 // conns counts the connections of the server, this connection included.
 func (w *wire) conns() int {
-	w.t.Helper()
 	conn, err := net.Dial("tcp", w.server.Addr)
 	require.NoError(w.t, err)
 	defer conn.Close()

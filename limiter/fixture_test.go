@@ -67,12 +67,10 @@ func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.
 
 // derivingCounter makes a Counter of cfg alone: without a Ladder each rule derives its own.
 func derivingCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.Counter {
-	t.Helper()
 	return try.To(counter.New(store, cfg))(t)
 }
 
 func newLimiter(t testing.TB, c *counter.Counter, cfg limiter.Config) *limiter.Limiter {
-	t.Helper()
 	return try.To(limiter.New(c, cfg))(t)
 }
 
@@ -145,20 +143,17 @@ func together(callers int, call func(i int) limiter.Verdict) map[limiter.Outcome
 // must returns a function that returns the Verdict of a call that has not failed.
 func must(t testing.TB) func(limiter.Verdict, error) limiter.Verdict {
 	return func(v limiter.Verdict, err error) limiter.Verdict {
-		t.Helper()
 		require.NoError(t, err)
 		return v
 	}
 }
 
 func usageOf(t testing.TB, lim *limiter.Limiter, features ...feature.Feature) []limiter.Usage {
-	t.Helper()
 	return try.To(lim.Usage(ctx, "signup", features...))(t)
 }
 
 // counted is the count of a key in c.
 func counted(t testing.TB, c *counter.Counter, feature string) int64 {
-	t.Helper()
 	return try.To(c.Count(ctx, key(feature), time.Hour))(t).High
 }
 

@@ -230,7 +230,6 @@ func TestOverrides(t *testing.T) {
 			limiter.Override{Value: "Ada@example.org", Exempt: true}),
 	}})
 	decided := func(want limiter.Outcome, features ...feature.Feature) limiter.Verdict {
-		t.Helper()
 		v := allow(t, lim, features...)
 		require.Equal(t, want, v.Outcome(), "%v", v)
 		require.Equal(t, want, seen.Outcome)

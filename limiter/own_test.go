@@ -17,7 +17,6 @@ import (
 
 // remains are the remaining hits of a feature now.
 func remains(t testing.TB, lim *limiter.Limiter, want int64, f feature.Feature) {
-	t.Helper()
 	usage := usageOf(t, lim, f)
 	require.Equal(t, want, usage[0].Limits[0].Remaining, f.Value())
 }
@@ -97,7 +96,6 @@ func TestTimesZeroInACharge(t *testing.T) {
 	s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("user", "2/h"))}})
 	ada := user("ada")
 	charge := func(f feature.Feature, want limiter.Outcome) {
-		t.Helper()
 		require.Equal(t, want, charge(t, s.lim, 1, f).Outcome())
 	}
 	for range 3 {
@@ -169,7 +167,6 @@ func TestTimesWhileTheStoreFails(t *testing.T) {
 	s := newLocalStage(t, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "9/h")), onFailure(limiter.FailLocal, by("user", "9/h"))}})
 	home, ada := limiter.Times(ip("192.0.2.1"), 4), limiter.Times(user("ada"), 0)
 	here := func(ip, user int64) {
-		t.Helper()
 		require.Equal(t, []any{ip, user}, []any{counted(t, s.here, "ip:192.0.2.1"), counted(t, s.here, "user:ada")})
 	}
 	require.True(t, allow(t, s.lim, home, ada).Allowed)
@@ -248,7 +245,6 @@ func TestStatesNameTheirFeatures(t *testing.T) {
 	}})
 	one, two := ip("192.0.2.1"), ip("192.0.2.2")
 	asks := func(features ...feature.Feature) (asks []int, soft []int) {
-		t.Helper()
 		v := allow(t, s.lim, features...)
 		require.True(t, v.Allowed)
 		for _, state := range v.All() {

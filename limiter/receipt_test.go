@@ -28,7 +28,6 @@ func withReceipts(t testing.TB, store backend.Store, cfg counter.Config, rules .
 }
 
 func receiptOf(t testing.TB, lim *limiter.Limiter, v limiter.Verdict) []byte {
-	t.Helper()
 	receipt := try.To(lim.Receipt(&v))(t)
 	require.NotEmpty(t, receipt)
 	return receipt
@@ -110,7 +109,6 @@ func TestForgedReceipts(t *testing.T) {
 	lim := withReceipts(t, store, counter.Config{}, rule)
 	receipt := receiptOf(t, lim, allow(t, lim, ip("192.0.2.1")))
 	refused := func(lim *limiter.Limiter, receipt []byte) {
-		t.Helper()
 		err := lim.RefundReceipt(ctx, receipt)
 		require.ErrorIs(t, err, limiter.ErrReceipt)
 		require.NotErrorIs(t, err, limiter.ErrReceiptUsed)
@@ -177,7 +175,6 @@ func TestReceiptKeepsItsLadders(t *testing.T) {
 	changed := withReceipts(t, store, counter.Config{}, on(coarse, rule))
 	byOld, byBoth := allow(t, old, user("7")), allow(t, both, user("7"))
 	remaining := func(lim *limiter.Limiter, want int64) {
-		t.Helper()
 		v := peek(t, lim, 0, user("7"))
 		require.Equal(t, want, v.Remaining)
 	}

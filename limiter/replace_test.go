@@ -170,7 +170,6 @@ func TestReplaceAllKeepsLocalHits(t *testing.T) {
 // A changed ladder is kept by both, until the rules drop the former that they named.
 func TestReplaceKeepsTheFormerLadder(t *testing.T) {
 	denied := func(lim *limiter.Limiter) {
-		t.Helper()
 		require.False(t, allow(t, lim, ip("192.0.2.1")).Allowed)
 	}
 	rule := by("ip", "2/h")

@@ -34,7 +34,6 @@ func TestLogger(t *testing.T) {
 		}})
 		lim, broken := stage.lim, &stage.store.broken
 		call := func(event string, features ...feature.Feature) {
-			t.Helper()
 			try.To(lim.Allow(ctx, event, features...))(t)
 		}
 		lines := func() []string {

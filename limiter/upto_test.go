@@ -16,7 +16,6 @@ import (
 )
 
 func allowUpTo(t testing.TB, lim *limiter.Limiter, n int64, features ...feature.Feature) limiter.Verdict {
-	t.Helper()
 	return try.To(lim.AllowUpTo(ctx, "signup", n, features...))(t)
 }
 

@@ -116,7 +116,6 @@ func TestFaults(t *testing.T) {
 
 // left is the number of sign-ups that the limits leave.
 func left(t testing.TB, lim *limiter.Limiter) int64 {
-	t.Helper()
 	v := try.To(lim.Peek(ctx, "signup", 1, home))(t)
 	require.NoError(t, v.Degraded)
 	require.True(t, v.Allowed)

@@ -32,7 +32,6 @@ func by(kind, limits string, policy limiter.OnFailure) limiter.Rule {
 }
 
 func allow(t testing.TB, lim *limiter.Limiter, features ...feature.Feature) limiter.Verdict {
-	t.Helper()
 	return try.To(lim.Allow(ctx, "signup", features...))(t)
 }
 

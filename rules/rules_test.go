@@ -22,7 +22,6 @@ import (
 
 // examples returns the files in a directory of testdata.
 func examples(t testing.TB, dir string, least int) []string {
-	t.Helper()
 	files, err := filepath.Glob(filepath.Join("testdata", dir, "*"))
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(files), least)

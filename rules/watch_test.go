@@ -31,7 +31,6 @@ const within = 10 * time.Second
 // watched runs f in a bubble of its own, where time stands still but for sleeps, with a
 // file of 5/m that is watched.
 func watched(t *testing.T, f func(path string, w *rules.Watcher, applied *[]string, refuse *atomic.Bool)) {
-	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, of("5/m"))
 	synctest.Test(t, func(t *testing.T) {
@@ -54,7 +53,6 @@ func watched(t *testing.T, f func(path string, w *rules.Watcher, applied *[]stri
 }
 
 func write(t *testing.T, path, text string) {
-	t.Helper()
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
 }
 

@@ -11,7 +11,6 @@ import (
 )
 
 func parsed(t *testing.T, text string) Period {
-	t.Helper()
 	return try.To(ParsePeriod(text))(t)
 }
 

@@ -12,7 +12,6 @@ import (
 )
 
 func mustParse(t testing.TB, s string) Ladder {
-	t.Helper()
 	return try.To(Parse(s))(t)
 }
 
@@ -67,7 +66,6 @@ func widthsOf(l Ladder) (widths []int64) {
 // requireExact checks that c touches without gap or overlap and counts the
 // span [from, to), bucket by bucket.
 func requireExact(t *testing.T, l Ladder, c Cover, from, to int64, maxRuns int) {
-	t.Helper()
 	require.NotEmpty(t, c)
 	require.LessOrEqual(t, len(c), maxRuns)
 	at := from
@@ -82,7 +80,6 @@ func requireExact(t *testing.T, l Ladder, c Cover, from, to int64, maxRuns int) 
 // requireCover checks that the cover of a window counts whole buckets from its start, widened
 // by skew, to its end, each once.
 func requireCover(t *testing.T, l Ladder, c Cover, now time.Time, window, skew time.Duration) {
-	t.Helper()
 	fine := try.To(l.Finest(window))(t)
 	g, d := l.At(fine).Width, l.At(l.Decision(window)).Width
 	from, to := now.UnixNano()-int64(window+skew), now.UnixNano()+int64(skew)

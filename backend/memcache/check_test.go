@@ -30,7 +30,6 @@ func checked(t *testing.T, cfg counter.Config, servers ...string) (*memcache.Sto
 
 // requireFindings wants each of the texts in a line of its own, and no other lines.
 func requireFindings(t *testing.T, err error, texts ...string) {
-	t.Helper()
 	require.Error(t, err)
 	lines := strings.Split(err.Error(), "\n")
 	require.Len(t, lines, len(texts), "%v", err)

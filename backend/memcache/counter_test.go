@@ -23,7 +23,6 @@ import (
 var halfPast = time.Date(2026, 3, 2, 12, 30, 30, 500_000_000, time.UTC)
 
 func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.Counter {
-	t.Helper()
 	if cfg.Patience == 0 {
 		cfg.Patience = patience
 	}

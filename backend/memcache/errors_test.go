@@ -23,7 +23,6 @@ import (
 // failsAtOnce checks each kind of call to a failing server: an error names the
 // server, long before the deadline, and no slot has a count.
 func failsAtOnce(t *testing.T, s backend.Store, addr, want string) {
-	t.Helper()
 	reading := readingToo(adding("k", 1))
 	for _, op := range []*backend.Request{adding("k", 1, slot(1)), adding("k", -1, slot(1)), reading, readingToo(adding("k", 1, slot(1), slot(2), slot(3)))} {
 		op.Deadline = time.Now().Add(patience)

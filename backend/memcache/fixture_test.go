@@ -23,7 +23,6 @@ import (
 // tell sends a line to a memcached and returns the answer, up to a line in
 // ends.
 func tell(t testing.TB, addr, line string, ends ...string) []string {
-	t.Helper()
 	conn := try.To(net.Dial("tcp", addr))(t)
 	defer conn.Close()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
@@ -43,7 +42,6 @@ func tell(t testing.TB, addr, line string, ends ...string) []string {
 
 // stat returns a statistic of memcached.
 func stat(t testing.TB, addr, name string) string {
-	t.Helper()
 	for _, line := range tell(t, addr, "stats", "END") {
 		if value, ok := strings.CutPrefix(line, "STAT "+name+" "); ok {
 			return value
@@ -54,13 +52,11 @@ func stat(t testing.TB, addr, name string) string {
 }
 
 func number(t testing.TB, s string) int64 {
-	t.Helper()
 	return try.To(strconv.ParseInt(s, 10, 64))(t)
 }
 
 // left returns the seconds that an item has left to live.
 func left(t testing.TB, addr, item string) float64 {
-	t.Helper()
 	answer := tell(t, addr, "mg "+item+" t", "HD", "EN")[0]
 	seconds, ok := strings.CutPrefix(answer, "HD t")
 	require.True(t, ok, answer)
@@ -136,7 +132,6 @@ func (f *fake) asked() (lines []string) {
 
 // next returns the next line received.
 func (f *fake) next(t testing.TB) string {
-	t.Helper()
 	select {
 	case line := <-f.lines:
 		return line

@@ -30,7 +30,6 @@ func forgetting(key string) *backend.ForgetRequest {
 // fill makes n hits, every apart and the last at halfPast, some thousand in a
 // request.
 func fill(t testing.TB, s *memcache.Store, key string, n int, every time.Duration) (items int) {
-	t.Helper()
 	counts := map[tiers.Bucket]int64{}
 	for i := range n {
 		for _, b := range tiers.Default.Buckets(halfPast.Add(-time.Duration(i) * every)) {

@@ -32,7 +32,6 @@ func readingToo(op *backend.Request) *backend.Request {
 
 // idle waits until no request is in flight and no connection listens.
 func idle(t testing.TB, s *memcache.Store) {
-	t.Helper()
 	require.Eventually(t, func() bool { return s.Stats().InFlight == 0 && s.Stats().Listening == 0 }, patience, time.Millisecond)
 }
 

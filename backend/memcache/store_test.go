@@ -24,7 +24,6 @@ import (
 const patience = 20 * time.Second
 
 func newStore(t testing.TB, cfg memcache.Config, servers ...string) *memcache.Store {
-	t.Helper()
 	if cfg.IOTimeout == 0 {
 		cfg.IOTimeout = patience
 	}
@@ -50,14 +49,12 @@ func adding(key string, n int64, slots ...backend.Slot) *backend.Request {
 }
 
 func add(t testing.TB, s backend.Store, key string, n int64, index int64) int64 {
-	t.Helper()
 	op := adding(key, n, slot(index))
 	require.NoError(t, s.Do(context.Background(), op))
 	return op.Add[0].Count
 }
 
 func read(t testing.TB, s backend.Store, key string, width time.Duration, first int64, n int) []int64 {
-	t.Helper()
 	op := &backend.Request{Key: key, Ladder: tiers.Default, Now: time.Now(), Read: []backend.Span{{Width: width, First: first, Counts: make([]int64, n)}}}
 	require.NoError(t, s.Do(context.Background(), op))
 	return op.Read[0].Counts

@@ -19,12 +19,10 @@ func forgetting(key string, now time.Time) *backend.ForgetRequest {
 }
 
 func (s *Store) mustForget(t testing.TB, f *backend.ForgetRequest) {
-	t.Helper()
 	require.NoError(t, s.Forget(context.Background(), f))
 }
 
 func (s *Store) forgotten(t testing.TB, key string, now time.Time) int64 {
-	t.Helper()
 	return try.To(s.Forgotten(context.Background(), &backend.ForgetRequest{Key: key, Now: now}))(t)
 }
 

@@ -15,7 +15,6 @@ import (
 )
 
 func hit(t testing.TB, s *Store, key string, now time.Time) {
-	t.Helper()
 	require.True(t, mustTake(t, s, taking(t, dayLadder, key, now, per(1e6, day))).Allowed)
 }
 

@@ -12,7 +12,6 @@ import (
 // requireSound fails unless each key of s can be found and has hits, MaxCount at most, and the
 // memory of all keys is what s counts. No call may be under way.
 func requireSound(t testing.TB, s *Store) {
-	t.Helper()
 	require.NoError(t, sound(s))
 }
 

@@ -193,7 +193,6 @@ func (g *script) op(now time.Time) *backend.Request {
 
 // play runs a script of n calls.
 func (g *script) play(t testing.TB, name string, n int) {
-	t.Helper()
 	m := newModel()
 	for i := range n {
 		c := g.next()

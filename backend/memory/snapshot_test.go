@@ -30,7 +30,6 @@ import (
 )
 
 func snapshotOf(t testing.TB, s *Store) []byte {
-	t.Helper()
 	var b bytes.Buffer
 	require.NoError(t, s.Snapshot(&b))
 	return b.Bytes()
@@ -66,7 +65,6 @@ func contents(s *Store) map[string]string {
 
 // requireUntouched fails unless s is as New has made it.
 func requireUntouched(t testing.TB, s *Store) {
-	t.Helper()
 	require.Zero(t, s.Stats())
 	for i := range s.shards {
 		require.EqualValues(t, never, s.shards[i].dropped)

@@ -47,7 +47,6 @@ func also(t testing.TB, take *backend.TakeRequest, key string, limits ...counter
 }
 
 func mustTake(t testing.TB, s *Store, take *backend.TakeRequest) *backend.TakeRequest {
-	t.Helper()
 	require.NoError(t, s.Take(context.Background(), take))
 	return take
 }
@@ -149,7 +148,6 @@ func TestAKeyCountsToMaxCount(t *testing.T) {
 		s := New(Config{})
 		now := noon
 		add := func(n int64) error {
-			t.Helper()
 			take := taking(t, row.ladder, "k", now, per(2*most, time.Second))
 			take.Keys[0].N = n
 			err := s.Take(context.Background(), take)
@@ -271,7 +269,6 @@ func counts(op *backend.Request) (all []int64) {
 func TestCoarseBucketsAreSums(t *testing.T) {
 	s := New(Config{})
 	do := func(op *backend.Request) *backend.Request {
-		t.Helper()
 		require.NoError(t, s.Do(context.Background(), op))
 		requireSound(t, s)
 		return op

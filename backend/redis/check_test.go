@@ -16,7 +16,6 @@ import (
 
 // requireFindings wants each of the texts in a line of its own, and no other lines.
 func requireFindings(t *testing.T, err error, texts ...string) {
-	t.Helper()
 	require.Error(t, err)
 	lines := strings.Split(err.Error(), "\n")
 	require.Len(t, lines, len(texts), "%v", err)

@@ -50,7 +50,6 @@ func TestPlainConformance(t *testing.T) {
 
 // requireTimesToLive looks at every key of a server.
 func requireTimesToLive(t testing.TB, addr string) (keys []string) {
-	t.Helper()
 	client := raw(t, addr)
 	keys = try.To(client.Keys(ctx, "*").Result())(t)
 	for _, key := range keys {
@@ -142,7 +141,6 @@ func TestPause(t *testing.T) {
 // certificate writes a certificate for 127.0.0.1 and its key to dir, and returns roots with
 // the certificate.
 func certificate(t testing.TB, dir string) *x509.CertPool {
-	t.Helper()
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()
 	cert := server.TLS.Certificates[0]

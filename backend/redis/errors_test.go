@@ -21,7 +21,6 @@ import (
 // failing makes calls on a store that cannot work, and holds each error to the promised
 // text: the store, the event, not the feature, no password; and to the deadline.
 func failing(t *testing.T, s backend.Store, budget time.Duration, want string, verbs ...string) {
-	t.Helper()
 	c := newCounter(t, s, counter.Config{Patience: budget})
 	for _, verb := range verbs {
 		began := time.Now()

@@ -44,7 +44,6 @@ type sums interface {
 }
 
 func openAs(t testing.TB, url string, layout redis.Layout) redis.Store {
-	t.Helper()
 	s := try.To(redis.Open(url, redis.Config{Layout: layout, IOTimeout: patience}))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -56,7 +55,6 @@ func openPlain(t testing.TB, url string) redis.Store { return openAs(t, url, red
 
 // onClient makes a store on a client with the parameters of a URL and a Dialer.
 func onClient(t testing.TB, url string, cfg redis.Config, tweaks ...func(*goredis.Options)) (redis.Store, *goredis.Client) {
-	t.Helper()
 	options := try.To(goredis.ParseURL(url))(t)
 	if cfg.IOTimeout = patience; cfg.Dialer == nil {
 		cfg.Dialer = redis.NewDialer(nil)
@@ -103,7 +101,6 @@ func raw(t testing.TB, addr string) *goredis.Client {
 
 // user makes a user with rules, or changes the user, and returns the user's URL.
 func user(t testing.TB, addr, rules string) (url string) {
-	t.Helper()
 	args := []any{"ACL", "SETUSER", "limited", "on", ">secret"}
 	for _, rule := range strings.Fields(rules) {
 		args = append(args, rule)
@@ -121,7 +118,6 @@ func logins(t testing.TB, addr string) map[string]string {
 
 // nobody returns an address where nobody listens.
 func nobody(t testing.TB) string {
-	t.Helper()
 	listener := try.To(net.Listen("tcp", "127.0.0.1:0"))(t)
 	require.NoError(t, listener.Close())
 	return listener.Addr().String()
@@ -136,7 +132,6 @@ func replicaOf(t testing.TB, addr string) string {
 // newCounter makes a Counter with cfg's Patience. The default is long enough for the
 // slowest machine.
 func newCounter(t testing.TB, s backend.Store, cfg counter.Config) *counter.Counter {
-	t.Helper()
 	if cfg.Patience == 0 {
 		cfg.Patience = patience
 	}
@@ -150,18 +145,15 @@ func at(t testing.TB, addr string, now *time.Time) *counter.Counter {
 }
 
 func take(t testing.TB, c *counter.Counter, key counter.Key, n int64, limits string) counter.Verdict {
-	t.Helper()
 	return try.To(c.Take(ctx, key, n, counter.MustLimits(limits)))(t)
 }
 
 func count(t testing.TB, c *counter.Counter, key counter.Key) int64 {
-	t.Helper()
 	return try.To(c.Count(ctx, key, day))(t).High
 }
 
 // counted waits until a key counts n.
 func counted(t testing.TB, c *counter.Counter, key counter.Key, n int64) {
-	t.Helper()
 	require.Eventually(t, func() bool { return count(t, c, key) == n }, patience, time.Millisecond)
 }
 
@@ -179,7 +171,6 @@ func seedOf(t *testing.T) uint64 {
 func name(i int) counter.Key { return counter.Key{Event: "signup", Feature: fmt.Sprint("user:", i)} }
 
 func mustLadder(t testing.TB, s string) tiers.Ladder {
-	t.Helper()
 	return try.To(tiers.Parse(s))(t)
 }
 

@@ -35,7 +35,6 @@ func forgetting(ladder string, now time.Time) *backend.ForgetRequest {
 
 // fill gives forgetKey at once the hits of a long time.
 func fill(t *testing.T, s sums, ladder string, from time.Time, hits int, step time.Duration) time.Time {
-	t.Helper()
 	f := forgetting(ladder, from)
 	for range hits {
 		take := &backend.TakeRequest{

@@ -355,7 +355,6 @@ func changeBeforeAnUndo(t *testing.T, login, change string) {
 	c, limits := newCounter(t, s, counter.Config{}), counter.MustLimits("10/d")
 	warmed(t, c, client, callers)
 	release := func() {
-		t.Helper()
 		if change != "full" {
 			require.NoError(t, server.FunctionFlush(ctx).Err())
 			require.NoError(t, server.ScriptFlush(ctx).Err())

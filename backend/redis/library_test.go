@@ -20,7 +20,6 @@ import (
 
 // everyCall makes a call of each kind, for a new key.
 func everyCall(t *testing.T, c *counter.Counter) {
-	t.Helper()
 	key := name(rand.Int())
 	v := try.To(c.Peek(ctx, key, 1, counter.MustLimits("100/d")))(t)
 	require.EqualValues(t, 99, v.Remaining)
@@ -35,7 +34,6 @@ func everyCall(t *testing.T, c *counter.Counter) {
 }
 
 func librariesOf(t *testing.T, client goredis.Cmdable) (names []string) {
-	t.Helper()
 	all := try.To(client.FunctionList(ctx, goredis.FunctionListQuery{}).Result())(t)
 	for _, library := range all {
 		names = append(names, library.Name)
@@ -46,7 +44,6 @@ func librariesOf(t *testing.T, client goredis.Cmdable) (names []string) {
 
 // calls are the numbers of commands that a server has executed.
 func calls(t *testing.T, client *goredis.Client, command string) int {
-	t.Helper()
 	text := try.To(client.Info(ctx, "commandstats").Result())(t)
 	found := regexp.MustCompile(`cmdstat_` + command + `:calls=(\d+)`).FindStringSubmatch(text)
 	if found == nil {
@@ -76,7 +73,6 @@ func TestFunctions(t *testing.T) {
 
 // plant loads a library with a function.
 func plant(t *testing.T, client *goredis.Client, name, description string) {
-	t.Helper()
 	require.NoError(t, client.FunctionLoad(ctx, "#!lua name="+name+"\nredis.register_function{function_name = '"+name+
 		"_take', description = '"+description+"', callback = function() return 1 end}").Err())
 }

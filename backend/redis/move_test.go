@@ -70,7 +70,6 @@ func TestALeafThatComesLater(t *testing.T) {
 					}
 					now = last
 					check := func(what string) {
-						t.Helper()
 						for _, window := range []time.Duration{time.Minute, 500 * time.Second, 1500 * time.Second, 2500 * time.Second, time.Hour, day} {
 							hits := int64(0)
 							for _, at := range log {
@@ -184,7 +183,6 @@ func TestSlotsThatMove(t *testing.T) {
 
 // moveSlot moves a slot as redis-cli does with --cluster-replace, in batches of ten.
 func moveSlot(t *testing.T, nodes map[string]*goredis.Client, ids map[string]string, slot int, from, to string) {
-	t.Helper()
 	require.NoError(t, nodes[to].Do(ctx, "cluster", "setslot", slot, "importing", ids[from]).Err())
 	require.NoError(t, nodes[from].Do(ctx, "cluster", "setslot", slot, "migrating", ids[to]).Err())
 	host, port, _ := strings.Cut(to, ":")

@@ -14,7 +14,6 @@ import (
 
 // documented makes the calls of docs/storage.md, and two seconds pass.
 func documented(t *testing.T, c *counter.Counter, now *time.Time) {
-	t.Helper()
 	require.NoError(t, c.Add(ctx, signup, 1))
 	require.NoError(t, c.Add(ctx, signup, 2))
 	*now = now.Add(2 * time.Second)

@@ -136,7 +136,6 @@ func TestNoHitIsSentTwice(t *testing.T) {
 
 // clusterBehind makes a store on the client of a Cluster of a single node, behind a proxy.
 func clusterBehind(t *testing.T, addr string, proxy *servertest.Proxy) redis.Store {
-	t.Helper()
 	node := raw(t, addr)
 	require.NoError(t, node.ClusterAddSlotsRange(ctx, 0, 16383).Err())
 	require.Eventually(t, func() bool { return node.ClusterInfo(ctx).Val()[:16] == "cluster_state:ok" }, patience, time.Millisecond)

@@ -213,7 +213,6 @@ func newAbacus(t *testing.T, set setting) *contestant {
 
 // stats returns the statistics of the server.
 func (b *bench) stats() map[string]float64 {
-	b.Helper()
 	conn, err := net.DialTimeout("tcp", b.addr, 10*time.Second)
 	require.NoError(b, err)
 	defer conn.Close()

@@ -45,7 +45,6 @@ func (r *racer) take(b *bench, key string) {
 
 // check asks for the hits of every key.
 func (r *racer) check(b *bench, about ...any) {
-	b.Helper()
 	b.now = r.now
 	for key, want := range r.hits {
 		used, err := r.used(key)

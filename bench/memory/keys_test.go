@@ -43,7 +43,6 @@ func newField(t *testing.T, keys measure.Keys, limits counter.Limits) *field {
 
 // add lets a further contestant take part, and see every key once.
 func (f *field) add(name string, peer bool, c contestant) {
-	f.Helper()
 	f.names, f.peers, f.contestants = append(f.names, name), append(f.peers, peer), append(f.contestants, c)
 	f.hits, f.mishaps, f.ns, f.allocs = append(f.hits, 0), append(f.mishaps, &measure.Mishaps{}), append(f.ns, nil), append(f.allocs, nil)
 	last := len(f.contestants) - 1
@@ -67,7 +66,6 @@ func (f *field) hit(i int, key string) error {
 
 // run is one turn of a contestant.
 func (f *field) run(i int, calls measure.Keys, cores int) {
-	f.Helper()
 	failed := f.mishaps[i].Failed()
 	spent, mallocs, err := measure.Parallel(calls.Len(), cores, func(call int) error { return f.hit(i, calls.At(call)) })
 	require.NoError(f, err, f.names[i])
@@ -82,7 +80,6 @@ func (f *field) spread(i int) string { return f.ns[i].Spread() + f.mishaps[i].St
 // check asks every contestant for the hits of each key. A contestant that did not
 // count, or took two keys for the same, was in another race: the row of a peer says so.
 func (f *field) check() {
-	f.Helper()
 	longest := f.limits[len(f.limits)-1]
 	for i, c := range f.contestants {
 		var sum int64
@@ -196,7 +193,6 @@ func TestBesidePeers(t *testing.T) {
 
 // raceOf lets all kinds run against each other.
 func raceOf(t *testing.T, keys, sequence measure.Keys, limits, rounds, cores int) *field {
-	t.Helper()
 	hits := int64(sequence.Len() * (rounds + 1) / keys.Len())
 	f := newField(t, keys, roomy(limits, max(1, hits)))
 	for _, kind := range kinds {

@@ -56,7 +56,6 @@ const attacked = 100
 // worstWindow is the most that a limit of 100 was seen to admit in a true
 // window.
 func worstWindow(t *testing.T, name string, newContestant func(counter.Limits) (contestant, error)) (worst int) {
-	t.Helper()
 	if name == "go-limiter" {
 		// The contestant reads a clock outside of any bubble. A late machine misses
 		// the window's edge: then again.

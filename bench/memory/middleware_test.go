@@ -131,7 +131,6 @@ type visits struct {
 }
 
 func newVisits(t testing.TB, visitors int) *visits {
-	t.Helper()
 	v := &visits{}
 	seen := map[string]bool{}
 	for i := range visitors {
@@ -266,7 +265,6 @@ func TestMiddlewareBesidePeers(t *testing.T) {
 // raceOfMiddlewares lets all middlewares answer requests with the status want, after
 // a first one of each visitor.
 func raceOfMiddlewares(t *testing.T, v *visits, limits counter.Limits, want, rounds, calls int) measure.Table {
-	t.Helper()
 	type runner struct {
 		middleware
 		name              string

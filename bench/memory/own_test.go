@@ -52,7 +52,6 @@ func (c *ownCall) ratio(all []*ownCall) string {
 
 // callsOf measures all calls under so many limits for each key.
 func callsOf(t *testing.T, limits, rounds, calls int) []*ownCall {
-	t.Helper()
 	perKey := int64(calls*(rounds+1) + 1)
 	room, full := roomy(limits, perKey), make(counter.Limits, limits)
 	for i := range full {

@@ -38,7 +38,6 @@ func (r *runner) ours() bool { return strings.HasPrefix(r.name, "abacus") }
 
 // call notes the failure of a call, and reports whether the call was made.
 func (r *runner) call(err error, key string) bool {
-	r.bench.Helper()
 	if err != nil && r.ours() {
 		require.NoError(r.bench, err, "%s, key %s", r.name, key)
 	}
@@ -50,7 +49,6 @@ func (r *runner) call(err error, key string) bool {
 
 // wantRefused notes a call that was not refused.
 func (r *runner) wantRefused(err error) {
-	r.bench.Helper()
 	if errors.Is(err, errRefused) {
 		return
 	}
@@ -65,7 +63,6 @@ func (r *runner) wantRefused(err error) {
 
 // miscount notes a count that is not as expected.
 func (r *runner) miscount(format string, args ...any) {
-	r.bench.Helper()
 	if r.ours() {
 		require.Fail(r.bench, r.name+" "+fmt.Sprintf(format, args...))
 	}
@@ -115,7 +112,6 @@ func (r *runner) live(keys []string, hits int, mean time.Duration) {
 
 // be gives each key so many hits, and lets the server grow old meanwhile.
 func (r *runner) be(keys []string, hits int, mean time.Duration) {
-	r.bench.Helper()
 	filled := map[string]int{}
 	for _, key := range keys {
 		filled[key] = len(r.hits[key])
@@ -141,7 +137,6 @@ func (r *runner) be(keys []string, hits int, mean time.Duration) {
 // a day what should be gone. A key written meanwhile stays as is, and so lives on
 // for a little too long.
 func (r *runner) age() {
-	r.bench.Helper()
 	passed := r.now.Sub(r.aged)
 	r.aged = r.now
 	if r.lasting {

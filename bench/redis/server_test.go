@@ -65,7 +65,6 @@ func transactions(before, after map[string]stat) stat { return sum(before, after
 
 // stats is INFO commandstats.
 func (b *bench) stats() map[string]stat {
-	b.Helper()
 	text, err := b.client.Info(ctx, "commandstats").Result()
 	require.NoError(b, err)
 	all := map[string]stat{}
@@ -86,7 +85,6 @@ func (b *bench) stats() map[string]stat {
 // cpu returns the computing time of the server's main thread so far, in
 // microseconds: commands, and reading and writing them.
 func (b *bench) cpu() float64 {
-	b.Helper()
 	info := b.client.InfoMap(ctx, "cpu")
 	require.NoError(b, info.Err())
 	seconds := 0.0
@@ -100,7 +98,6 @@ func (b *bench) cpu() float64 {
 
 // memory returns the memory of all stored keys that match.
 func (b *bench) memory(match string) (bytes, keys int) {
-	b.Helper()
 	iter := b.client.Scan(ctx, 0, match, 10_000).Iterator()
 	for iter.Next(ctx) {
 		n, err := b.client.MemoryUsage(ctx, iter.Val(), 0).Result()

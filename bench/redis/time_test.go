@@ -61,7 +61,6 @@ func TestOnRedis(t *testing.T) {
 }
 
 func (b *bench) measure(p pattern, rounds, calls int) []*runner {
-	b.Helper()
 	require.NoError(b, b.client.FlushDB(ctx).Err())
 	hits := 1
 	if p.keys > 0 {
@@ -135,7 +134,6 @@ const attacked = 20
 // seconds. A true window is shorter than a second even if its first hit counted at
 // its sending, and its last hit at its answer.
 func worstWindows(t *testing.T) map[string]string {
-	t.Helper()
 	const per = time.Second
 	addr := servertest.Redis(t)
 	worst := make([]int, len(withPlain))

@@ -126,7 +126,6 @@ func TestReplay(t *testing.T) {
 
 // replay runs the program, to its end.
 func replay(t *testing.T, demo string, args ...string) (r report, seconds, megabytes float64) {
-	t.Helper()
 	exe := try.To(os.Executable())(t)
 	cmd := exec.CommandContext(t.Context(), exe, append([]string{demo, "replay", "--json", "--limits", limits}, args...)...)
 	cmd.Env = append(os.Environ(), parentEnv+"=1")
@@ -213,7 +212,6 @@ func takes(t *testing.T, events []event) (admitted int64, keys int) {
 }
 
 func read(t *testing.T, path string) (events []event) {
-	t.Helper()
 	file := try.To(os.Open(path))(t)
 	defer file.Close()
 	plain := try.To(gzip.NewReader(file))(t)
@@ -231,7 +229,6 @@ func read(t *testing.T, path string) (events []event) {
 
 // madeUp is a log of some busy and many idle clients.
 func madeUp(t *testing.T, n int) string {
-	t.Helper()
 	path := filepath.Join(t.TempDir(), "log.csv.gz")
 	file := try.To(os.Create(path))(t)
 	defer file.Close()

@@ -40,7 +40,6 @@ var inspectedKey = counter.Key{Event: "signup", Feature: "203.0.113.9"}
 
 // look counts a hit at each age before now, oldest first, and looks.
 func look(t *testing.T, limits, ladder string, rows int, ages ...time.Duration) *inspected {
-	t.Helper()
 	l := try.To(tiers.Parse(ladder))(t)
 	end := time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC)
 	now := end

@@ -21,7 +21,6 @@ import (
 
 // replaying starts a replay of the standard input, and writes lines of an event to it.
 func replaying(t *testing.T, lines int, args ...string) (cmd *exec.Cmd, log io.Writer, stdout, stderr *bytes.Buffer) {
-	t.Helper()
 	cmd, stderr = clitest.Process(t, "demo", append([]string{"replay", "-"}, args...)...)
 	stdout = new(bytes.Buffer)
 	cmd.Stdout = stdout
@@ -35,7 +34,6 @@ const event = "1772494233000000,signup,203.0.113.9\n"
 
 // interrupt presses Ctrl-C, and waits for the end.
 func interrupt(t *testing.T, cmd *exec.Cmd, stderr *bytes.Buffer) {
-	t.Helper()
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.Equal(t, cli.ExitInterrupted, clitest.ExitCode(t, cmd.Wait()))
 	require.Equal(t, "demo: interrupted\n", stderr.String())

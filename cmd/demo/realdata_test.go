@@ -38,7 +38,6 @@ var errEnough = errors.New("enough")
 // cfg has a store. The replay holds every decision to a log of all hits. The report has
 // no times of the machine.
 func replayReal(t *testing.T, log io.Reader, most int64, cfg replay.Config) *replay.Report {
-	t.Helper()
 	if cfg.Store == nil {
 		cfg.Store = memory.New(memory.Config{})
 	}

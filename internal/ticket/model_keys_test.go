@@ -152,7 +152,6 @@ func (m *model) inTime(i int, keys []int) int {
 
 // judgesOf are the limits that caller i judges in key k.
 func (m *model) judgesOf(t *testing.T, i, k int) (list []judgement) {
-	t.Helper()
 	key := &m.keys[k]
 	var widths []tiers.Tier
 	for _, w := range key.ladder {

@@ -27,7 +27,6 @@ var ctx = context.Background()
 
 // observed returns a Limiter by rules on store, and its Tally.
 func observed(t testing.TB, store backend.Store, cfg counter.Config, rules ...limiter.Rule) (*limiter.Limiter, *tally.Tally) {
-	t.Helper()
 	c := try.To(counter.New(store, cfg))(t)
 	numbers := tally.New(c)
 	lim := try.To(limiter.New(c, limiter.Config{Rules: rules, Observe: numbers.Observe}))(t)
@@ -45,7 +44,6 @@ func key(feature string) counter.Key   { return counter.Key{Event: "signup", Fea
 
 // allow asks for a sign-up, which must not fail.
 func allow(t testing.TB, lim *limiter.Limiter, features ...feature.Feature) {
-	t.Helper()
 	try.To(lim.Allow(ctx, "signup", features...))(t)
 }
 

@@ -19,7 +19,6 @@ import (
 
 // compiled is the schema of package rules, which is a JSON Schema itself.
 func compiled(t *testing.T) *jsonschema.Schema {
-	t.Helper()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(rules.Schema()))
 	require.NoError(t, err)
 	c := jsonschema.NewCompiler()
@@ -32,7 +31,6 @@ func compiled(t *testing.T) *jsonschema.Schema {
 
 // read returns a file of YAML as a validator sees it.
 func read(t *testing.T, file string) any {
-	t.Helper()
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
 	var v any

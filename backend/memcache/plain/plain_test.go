@@ -27,7 +27,6 @@ import (
 const patience = 20 * time.Second
 
 func client(t testing.TB, addrs ...string) *memcache.Client {
-	t.Helper()
 	c := memcache.New(addrs...)
 	c.Timeout, c.MaxIdleConns = patience, 256
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
@@ -35,7 +34,6 @@ func client(t testing.TB, addrs ...string) *memcache.Client {
 }
 
 func newStore(t testing.TB, c *memcache.Client) *plain.Store {
-	t.Helper()
 	return try.To(plain.New(c))(t)
 }
 
@@ -48,7 +46,6 @@ func adding(n int64, minutes ...int64) *backend.Request {
 }
 
 func read(t testing.TB, s backend.Store, n int) []int64 {
-	t.Helper()
 	r := &backend.Request{Key: "k", Read: []backend.Span{{Width: time.Minute, Counts: make([]int64, n)}}}
 	require.NoError(t, s.Do(t.Context(), r))
 	return r.Read[0].Counts

@@ -82,7 +82,6 @@ func browse(m *testing.M) (code int, err error) {
 
 // newSite serves the pages until the test ends, and returns their address.
 func newSite(t *testing.T) string {
-	t.Helper()
 	ctx, end := context.WithCancel(context.Background()) // t.Context would end before the tabs are closed
 	site := try.To(serve.New(ctx))(t)
 	server := httptest.NewServer(site)
@@ -116,7 +115,6 @@ type tab struct {
 // open opens a page in a tab. Much of a test's time is spent waiting for pages, so
 // tests run in parallel, but for TestSoak, which measures this process.
 func open(t *testing.T, w window, address string) *tab {
-	t.Helper()
 	p := &tab{T: t}
 	ctx, end := chromedp.NewContext(chromium, chromedp.WithListener(p.hear))
 	p.ctx = ctx
@@ -176,7 +174,6 @@ func (p *tab) messages() []string {
 }
 
 func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
-	p.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	require.NoError(p, chromedp.Do(ctx, steps...))
@@ -184,7 +181,6 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 
 // call sends a command to the tab.
 func call[P, R any](p *tab, command cdp.Command[P, R], params P) R {
-	p.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	result, err := chromedp.Call(ctx, command, params)
@@ -194,7 +190,6 @@ func call[P, R any](p *tab, command cdp.Command[P, R], params P) R {
 
 // value is the value of an expression on the page.
 func value[T any](p *tab, expression string) T {
-	p.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
@@ -245,7 +240,6 @@ func (p *tab) tabTo(selector string) {
 
 // picture leaves a picture of the whole page where the flag asks for pictures.
 func (p *tab) picture(name string) {
-	p.Helper()
 	if *shots == "" {
 		return
 	}

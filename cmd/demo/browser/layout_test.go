@@ -31,7 +31,6 @@ var fills = map[string]func(*tab){
 
 // openPage opens a page of a new site, and fills the page.
 func openPage(t *testing.T, w window, path string) *tab {
-	t.Helper()
 	require.Contains(t, fills, path)
 	p := open(t, w, newSite(t)+path)
 	p.look()
@@ -42,7 +41,6 @@ func openPage(t *testing.T, w window, path string) *tab {
 // look gives the page the functions of testdata/look.js. They run outside of the
 // page's policy.
 func (p *tab) look() {
-	p.Helper()
 	for _, path := range []string{"../../internal/web/testdata/layout.js", "testdata/look.js"} {
 		script, err := os.ReadFile(filepath.FromSlash(path))
 		require.NoError(p, err)
@@ -82,7 +80,6 @@ func (p *tab) frame() {
 
 // reachAll goes through the controls with the Tab key, there and back.
 func (p *tab) reachAll(width int64) {
-	p.Helper()
 	for _, modifiers := range [][]chromedp.KeyOption{nil, {chromedp.KeyModifiers(chromedp.ModifierShift)}} {
 		p.do(chromedp.Evaluate[chromedp.Void](`reached.clear()`))
 		for presses := 0; presses < 200 && !value[bool](p, `missed().length == 0`); presses++ {

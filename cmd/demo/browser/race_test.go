@@ -269,7 +269,6 @@ func TestHiddenPage(t *testing.T) {
 	t.Cleanup(func() { end(); server.Close() })
 	p := open(t, desk, server.URL)
 	until := func(n int64) {
-		t.Helper()
 		for end := time.Now().Add(patience); streams.Load() != n; time.Sleep(glance) {
 			require.True(t, time.Now().Before(end), "%d streams, want %d", streams.Load(), n)
 		}

@@ -248,7 +248,6 @@ func TestNoTTL(t *testing.T) {
 
 // opened is a store on real servers.
 func opened(t *testing.T, url string) *stores.Opened {
-	t.Helper()
 	name := try.To(stores.Parse(url))(t)
 	store := try.To(stores.Open(name, 5*time.Second))(t)
 	t.Cleanup(func() { store.Close() })

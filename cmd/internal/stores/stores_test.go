@@ -24,7 +24,6 @@ func open(t *testing.T, url string) *Opened { return openBy(t, Open, url) }
 
 // openBy opens a store by Open or OpenReadOnly.
 func openBy(t *testing.T, by func(Name, time.Duration) (*Opened, error), url string) *Opened {
-	t.Helper()
 	name := try.To(Parse(url))(t)
 	store := try.To(by(name, 5*time.Second))(t)
 	t.Cleanup(func() { store.Close() })
@@ -33,7 +32,6 @@ func openBy(t *testing.T, by func(Name, time.Duration) (*Opened, error), url str
 
 // counterOn is a counter on a store.
 func counterOn(t *testing.T, store *Opened, cfg counter.Config) *counter.Counter {
-	t.Helper()
 	cfg.Patience = cmp.Or(cfg.Patience, 5*time.Second)
 	return try.To(counter.New(store.Store, cfg))(t)
 }
@@ -41,7 +39,6 @@ func counterOn(t *testing.T, store *Opened, cfg counter.Config) *counter.Counter
 // fill counts hits of many keys under a prefix, on a ladder with tiers that are
 // kept for different times.
 func fill(t *testing.T, store *Opened, prefix string, ladder tiers.Ladder) {
-	t.Helper()
 	now := time.Now() // stands still: else a key may have hits in two seconds, and an item more
 	c := counterOn(t, store, counter.Config{Prefix: prefix, Ladder: ladder, Now: func() time.Time { return now }})
 	for i := range 100 {

@@ -42,7 +42,6 @@ const rulesFile = `events:
 
 // watched is a store to watch, by a file of rules.
 func watched(t *testing.T, store string) *Config {
-	t.Helper()
 	name := try.To(stores.Parse(store))(t)
 	w := &Config{File: filepath.Join(t.TempDir(), "rules.yaml")}
 	require.NoError(t, os.WriteFile(w.File, []byte(rulesFile), 0o600))
@@ -73,13 +72,11 @@ func looks(t *testing.T, of *Source) *watch {
 }
 
 func ofWatched(t *testing.T, w *Config) *Source {
-	t.Helper()
 	return try.To(OfStore(t.Context(), w))(t)
 }
 
 // condition is a condition of a look.
 func (l *look) condition(t *testing.T, name string) (found *condition) {
-	t.Helper()
 	i := slices.IndexFunc(l.Conditions, func(c condition) bool { return c.Name == name })
 	require.GreaterOrEqual(t, i, 0, "no condition %q in %v", name, l.Conditions)
 	return &l.Conditions[i]
@@ -87,14 +84,12 @@ func (l *look) condition(t *testing.T, name string) (found *condition) {
 
 // program is a limiter by the rules of the file, as a service has it.
 func program(t *testing.T, store string) *limiter.Limiter {
-	t.Helper()
 	c := try.To(counter.New(open(t, store).Store, counter.Config{Patience: -1}))(t)
 	return try.To(limiter.New(c, limiter.Config{Rules: ruleSet(t), DecideWithin: -1}))(t)
 }
 
 // open opens a store for the program and for the test.
 func open(t *testing.T, store string) *stores.Opened {
-	t.Helper()
 	name := try.To(stores.Parse(store))(t)
 	opened := try.To(stores.Open(name, 10*time.Second))(t)
 	t.Cleanup(func() { opened.Close() })
@@ -103,19 +98,16 @@ func open(t *testing.T, store string) *stores.Opened {
 
 // ruleSet has the rules of the file, for stores that do not fail.
 func ruleSet(t *testing.T) []limiter.Rule {
-	t.Helper()
 	set := try.To(rules.Parse("rules.yaml", []byte(strings.ReplaceAll(rulesFile, ", on_failure: fail-local", ""))))(t)
 	return set.Rules
 }
 
 func hit(t *testing.T, lim *limiter.Limiter, ip, user string) {
-	t.Helper()
 	try.To(lim.Allow(t.Context(), "signup", feature.New("ip", ip), feature.New("user", user)))(t)
 }
 
 // ask asks for a key, and returns the status and the body.
 func ask(t *testing.T, server *httptest.Server, fields ...string) (int, string) {
-	t.Helper()
 	form := url.Values{}
 	for i := 0; i < len(fields); i += 2 {
 		form.Set(fields[i], fields[i+1])
@@ -303,7 +295,6 @@ type counted struct {
 
 // service is a limiter with its status page.
 func service(t *testing.T) *counted {
-	t.Helper()
 	c := try.To(counter.New(memory.New(memory.Config{}), counter.Config{Skew: counter.DefaultSkew}))(t)
 	numbers := tally.New(c)
 	return &counted{try.To(limiter.New(c, limiter.Config{Rules: ruleSet(t), Observe: numbers.Observe}))(t), numbers}

@@ -24,7 +24,6 @@ import (
 func inMemory(t testing.TB) *stores.Opened { return opened(t, "memory") }
 
 func opened(t testing.TB, text string) *stores.Opened {
-	t.Helper()
 	name := try.To(stores.Parse(text))(t)
 	store := try.To(stores.Open(name, 10*time.Second))(t)
 	t.Cleanup(func() { store.Close() })
@@ -33,7 +32,6 @@ func opened(t testing.TB, text string) *stores.Opened {
 
 // logOf is a log of hits of a single key, at the given times after a noon.
 func logOf(t testing.TB, after ...time.Duration) *Log {
-	t.Helper()
 	b := newLog("by hand")
 	for _, d := range after {
 		require.NoError(t, b.add(genBegin.Add(d), counter.Key{Event: "signup", Feature: "ada"}))
@@ -42,7 +40,6 @@ func logOf(t testing.TB, after ...time.Duration) *Log {
 }
 
 func compareOn(t testing.TB, cfg Config, log *Log) []*Report {
-	t.Helper()
 	cfg.Timeout = 10 * time.Second
 	c := try.To(New(cfg))(t)
 	reports := try.To(c.Run(t.Context(), log))(t)
@@ -57,7 +54,6 @@ func alone(t testing.TB, limit string, after ...time.Duration) *Report {
 }
 
 func (r *Report) named(t testing.TB, name string) Algorithm {
-	t.Helper()
 	for _, a := range r.Algorithms {
 		if a.Name == name {
 			return a

@@ -19,7 +19,6 @@ func onRedis(t testing.TB) *stores.Opened { return opened(t, "redis://"+serverte
 
 // held is the number of keys on a server, whatever their owners.
 func held(t testing.TB, store *stores.Opened) int64 {
-	t.Helper()
 	return try.To(store.Redis.Client.DBSize(context.Background()).Result())(t)
 }
 

@@ -166,7 +166,6 @@ func TestBadCLFLines(t *testing.T) {
 }
 
 func zipped(t *testing.T, text string) []byte {
-	t.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
 	try.To(w.Write([]byte(text)))(t)

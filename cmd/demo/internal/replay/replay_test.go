@@ -21,7 +21,6 @@ import (
 )
 
 func config(t *testing.T, limits string) Config {
-	t.Helper()
 	l := try.To(counter.ParseLimits(limits))(t)
 	return Config{Store: memory.New(memory.Config{}), Limits: l, Ladder: l.Ladder()}
 }
@@ -31,14 +30,12 @@ func csvLog(lines ...string) *eventlog.Log {
 }
 
 func run(t *testing.T, cfg Config, log *eventlog.Log) (*Report, error) {
-	t.Helper()
 	r := try.To(New(cfg))(t)
 	return r.Run(t.Context(), log)
 }
 
 // reported is the report of a replay of lines, to the end.
 func reported(t *testing.T, cfg Config, lines ...string) *Report {
-	t.Helper()
 	return try.To(run(t, cfg, csvLog(lines...)))(t)
 }
 

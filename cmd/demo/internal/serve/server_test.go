@@ -20,7 +20,6 @@ import (
 
 // start starts the site.
 func start(t *testing.T) (site string, stop context.CancelFunc) {
-	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	handler := try.To(serve.New(ctx))(t)
 	server := httptest.NewServer(handler)
@@ -32,7 +31,6 @@ func start(t *testing.T) (site string, stop context.CancelFunc) {
 }
 
 func do(t *testing.T, r *http.Request) (answer *http.Response, body string) {
-	t.Helper()
 	answer = try.To(http.DefaultClient.Do(r))(t)
 	defer answer.Body.Close()
 	all := try.To(io.ReadAll(answer.Body))(t)
@@ -40,7 +38,6 @@ func do(t *testing.T, r *http.Request) (answer *http.Response, body string) {
 }
 
 func request(t *testing.T, method, to string, form url.Values) *http.Request {
-	t.Helper()
 	r := try.To(http.NewRequestWithContext(t.Context(), method, to, strings.NewReader(form.Encode())))(t)
 	if form != nil {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -110,7 +107,6 @@ type events struct {
 }
 
 func open(t *testing.T, to string) (*events, *http.Response) {
-	t.Helper()
 	answer := try.To(http.DefaultClient.Do(request(t, "GET", to, nil)))(t)
 	t.Cleanup(func() { answer.Body.Close() })
 	lines := bufio.NewScanner(answer.Body)
@@ -120,7 +116,6 @@ func open(t *testing.T, to string) (*events, *http.Response) {
 
 // next decodes the next event of a name; false after the end of the stream.
 func (e *events) next(name string, into any) bool {
-	e.t.Helper()
 	for e.lines.Scan() {
 		if e.lines.Text() == "event: "+name && e.lines.Scan() {
 			data, is := strings.CutPrefix(e.lines.Text(), "data: ")

@@ -18,12 +18,10 @@ import (
 )
 
 func newWorld(t *testing.T, limit counter.Limit, seed uint64) *world.World {
-	t.Helper()
 	return try.To(world.New(limit, seed))(t)
 }
 
 func frame(t *testing.T, w *world.World) *world.Frame {
-	t.Helper()
 	return try.To(w.Frame(t.Context()))(t)
 }
 

@@ -28,7 +28,6 @@ const browserPatience = 5 * time.Minute
 // browse opens a page in a browser without a window, and returns the document as
 // the scripts left it, and the messages on the console.
 func browse(t *testing.T, path string) (document string, console []string) {
-	t.Helper()
 	var program string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
 		if found, err := exec.LookPath(name); err == nil {
@@ -75,7 +74,6 @@ type view struct {
 // measurement loosens nothing; another frame is loaded from a file, as by a
 // reader.
 func frames(t *testing.T, views []view) string {
-	t.Helper()
 	layout := try.To(os.ReadFile(filepath.Join("..", "..", "..", "..", "internal", "web", "testdata", "layout.js")))(t)
 	measure := try.To(os.ReadFile(filepath.Join("testdata", "measure.js")))(t)
 	dir := t.TempDir()

@@ -25,7 +25,6 @@ import (
 
 // written is the page with the reports.
 func written(t testing.TB, reports ...*compare.Report) []byte {
-	t.Helper()
 	var b bytes.Buffer
 	require.NoError(t, page.Write(&b, reports))
 	return b.Bytes()
@@ -33,7 +32,6 @@ func written(t testing.TB, reports ...*compare.Report) []byte {
 
 // parsed returns the elements of a page, in order.
 func parsed(t testing.TB, page []byte) []*html.Node {
-	t.Helper()
 	root := try.To(html.Parse(bytes.NewReader(page)))(t)
 	var all []*html.Node
 	for n := range root.Descendants() {
@@ -155,7 +153,6 @@ type chartData struct {
 
 // handed is the data of the charts of each section.
 func handed(t testing.TB, all []*html.Node) (data []chartData) {
-	t.Helper()
 	for _, s := range named(all, "script") {
 		if attr(s, "type") == "application/json" {
 			var d chartData

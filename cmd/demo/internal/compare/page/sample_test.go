@@ -40,7 +40,6 @@ var replayed = sync.OnceValues(func() (*compare.Report, error) {
 // sample is a report for a test to change, with the trips of a store on a server. Its
 // curves rise seven times to the fullest window of each algorithm.
 func sample(t testing.TB, trips float64) *compare.Report {
-	t.Helper()
 	base := try.To(replayed())(t)
 	r := *base
 	r.Log, r.Skew, r.RunsBack = "access.log.gz", "5s", "3s"
