@@ -81,8 +81,7 @@ func TestForgetOfDoAlone(t *testing.T) {
 	broken := backend.FromDo(func(context.Context, *backend.Request) error { return lost })
 	r.Erase = false
 	require.ErrorIs(t, broken.Forget(ctx, r), lost)
-	_, err := broken.Forgotten(ctx, r)
-	require.ErrorIs(t, err, lost)
+	require.ErrorIs(t, try.Err(broken.Forgotten(ctx, r)), lost)
 	require.ErrorIs(t, broken.CheckServers(ctx, &backend.CheckRequest{Key: "ab:?check"}), lost)
 	require.ErrorIs(t, store.CheckServers(ctx, &backend.CheckRequest{Key: "ab:?check"}), backend.ErrCondition)
 }

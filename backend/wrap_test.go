@@ -13,11 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/backendtest"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/internal/testkit/try"
-	"github.com/stretchr/testify/require"
 )
 
 // optional has the optional interfaces of stores, by name, and whether a store is one.

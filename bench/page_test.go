@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 func TestPage(t *testing.T) {

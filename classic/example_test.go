@@ -27,8 +27,8 @@ func day() (*classic.Store, *time.Time) {
 	return must(classic.Memory(classic.Config{Now: func() time.Time { return now }})), &now
 }
 
-// try takes n hits of a key.
-func try(l classic.Limiter, n int64) {
+// attempt takes n hits of a key.
+func attempt(l classic.Limiter, n int64) {
 	if v := must(l.Take(context.Background(), api, n)); v.Allowed {
 		fmt.Println("admitted,", v.Remaining, "left")
 	} else {
@@ -41,10 +41,10 @@ func ExampleFixedWindow() {
 	store, now := day()
 	l := must(classic.NewFixedWindow(counter.Limit{Max: 100, Per: time.Hour}, store))
 	*now = now.Add(29 * time.Minute)
-	try(l, 100)
-	try(l, 1)
+	attempt(l, 100)
+	attempt(l, 1)
 	*now = now.Add(time.Minute)
-	try(l, 100)
+	attempt(l, 100)
 	// Output:
 	// admitted, 0 left
 	// denied, come back in 1m0s
@@ -74,12 +74,12 @@ func ExampleFixedSlots() {
 func ExampleFirstHitWindow() {
 	store, now := day()
 	l := must(classic.NewFirstHitWindow(counter.Limit{Max: 100, Per: time.Hour}, store))
-	try(l, 1)
+	attempt(l, 1)
 	*now = now.Add(59 * time.Minute)
-	try(l, 99)
-	try(l, 1)
+	attempt(l, 99)
+	attempt(l, 1)
 	*now = now.Add(61 * time.Second)
-	try(l, 100)
+	attempt(l, 100)
 	// Output:
 	// admitted, 99 left
 	// admitted, 0 left
@@ -93,10 +93,10 @@ func ExampleSlidingLog() {
 	l := must(classic.NewSlidingLog(counter.Limit{Max: 3, Per: time.Hour}, store))
 	for range 4 {
 		*now = now.Add(10 * time.Minute)
-		try(l, 1)
+		attempt(l, 1)
 	}
 	*now = now.Add(31 * time.Minute)
-	try(l, 1)
+	attempt(l, 1)
 	// Output:
 	// admitted, 2 left
 	// admitted, 1 left
@@ -109,10 +109,10 @@ func ExampleSlidingLog() {
 func ExampleSlidingCounter() {
 	store, now := day()
 	l := must(classic.NewSlidingCounter(counter.Limit{Max: 100, Per: time.Hour}, store))
-	try(l, 80)
+	attempt(l, 80)
 	*now = now.Add(45 * time.Minute)
-	try(l, 40)
-	try(l, 1)
+	attempt(l, 40)
+	attempt(l, 1)
 	// Output:
 	// admitted, 20 left
 	// admitted, 0 left
@@ -123,10 +123,10 @@ func ExampleSlidingCounter() {
 func ExampleSlidingDecay() {
 	store, now := day()
 	l := must(classic.NewSlidingDecay(counter.Limit{Max: 100, Per: time.Hour}, store))
-	try(l, 80)
+	attempt(l, 80)
 	*now = now.Add(15 * time.Minute)
-	try(l, 40)
-	try(l, 1)
+	attempt(l, 40)
+	attempt(l, 1)
 	// Output:
 	// admitted, 20 left
 	// admitted, 0 left
@@ -137,10 +137,10 @@ func ExampleSlidingDecay() {
 func ExampleTokenBucket() {
 	store, now := day()
 	l := must(classic.NewTokenBucket(counter.Limit{Max: 60, Per: time.Minute}, 10, store))
-	try(l, 10)
+	attempt(l, 10)
 	*now = now.Add(2500 * time.Millisecond)
-	try(l, 2)
-	try(l, 1)
+	attempt(l, 2)
+	attempt(l, 1)
 	// Output:
 	// admitted, 0 left
 	// admitted, 0 left
@@ -151,10 +151,10 @@ func ExampleTokenBucket() {
 func ExampleGCRA() {
 	store, now := day()
 	l := must(classic.NewGCRA(counter.Limit{Max: 60, Per: time.Minute}, 10, store))
-	try(l, 10)
+	attempt(l, 10)
 	*now = now.Add(2500 * time.Millisecond)
-	try(l, 2)
-	try(l, 1)
+	attempt(l, 2)
+	attempt(l, 1)
 	// Output:
 	// admitted, 0 left
 	// admitted, 0 left
@@ -165,10 +165,10 @@ func ExampleGCRA() {
 func ExampleLeakyMeter() {
 	store, now := day()
 	l := must(classic.NewLeakyMeter(counter.Limit{Max: 60, Per: time.Minute}, 10, store))
-	try(l, 10)
+	attempt(l, 10)
 	*now = now.Add(2500 * time.Millisecond)
-	try(l, 2)
-	try(l, 1)
+	attempt(l, 2)
+	attempt(l, 1)
 	// Output:
 	// admitted, 0 left
 	// admitted, 0 left
@@ -180,10 +180,10 @@ func ExampleLeakyMeter() {
 func ExampleRequestDecay() {
 	store, now := day()
 	l := must(classic.NewRequestDecay(counter.Limit{Max: 10, Per: time.Minute}, store))
-	try(l, 10)
+	attempt(l, 10)
 	for range 3 {
 		*now = now.Add(5 * time.Second)
-		try(l, 1)
+		attempt(l, 1)
 	}
 	// Output:
 	// admitted, 0 left
@@ -215,10 +215,10 @@ func ExampleTokenShaper() {
 func ExampleLeakyQueue() {
 	store, now := day()
 	l := must(classic.NewLeakyQueue(counter.Limit{Max: 60, Per: time.Minute}, 10, store))
-	try(l, 1)
-	try(l, 1)
+	attempt(l, 1)
+	attempt(l, 1)
 	*now = now.Add(time.Second)
-	try(l, 1)
+	attempt(l, 1)
 	// Output:
 	// admitted, 0 left
 	// denied, come back in 1s
@@ -233,9 +233,7 @@ func ExampleLeakyQueue_Wait() {
 	var left sync.Map
 	var wg sync.WaitGroup
 	for i := range 5 {
-		wg.Go(func() {
-			left.Store(i, must(l.Wait(context.Background(), api, 1)).Allowed)
-		})
+		wg.Go(func() { left.Store(i, must(l.Wait(context.Background(), api, 1)).Allowed) })
 	}
 	wg.Wait()
 	admitted := 0
@@ -255,9 +253,9 @@ func ExampleTextbookTiers() {
 	store, now := day()
 	l := must(classic.NewTextbookTiers(counter.Limit{Max: 100, Per: 24 * time.Hour}, store))
 	*now = time.Date(2026, 3, 2, 23, 30, 33, 999_000_000, time.UTC)
-	try(l, 100)
+	attempt(l, 100)
 	*now = now.Add(24*time.Hour - 999*time.Millisecond)
-	try(l, 100)
+	attempt(l, 100)
 	fmt.Println(l.Cost().Reads, "reads")
 	// Output:
 	// admitted, 0 left

@@ -11,6 +11,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // Scripts and Go calculate alike, and rightly, up to the largest numbers there are.
@@ -43,13 +44,12 @@ func TestMulDiv(t *testing.T) {
 		require.Equal(t, m.Int64(), rest, "%+v", a)
 		flat = append(flat, a.a, a.b, a.q)
 	}
-	got, err := client.Eval(t.Context(), preludeLua+`
+	got := try.To(client.Eval(t.Context(), preludeLua+`
 		local t = {}
 		for i = 1, #ARGV, 3 do
 			t[#t + 1], t[#t + 2] = muldiv(tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))
 		end
-		return t`, nil, flat...).Int64Slice()
-	require.NoError(t, err)
+		return t`, nil, flat...).Int64Slice())(t)
 	require.Len(t, got, 2*len(all))
 	for i, a := range all {
 		whole, rest := mulDiv(a.a, a.b, a.q)

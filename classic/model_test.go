@@ -174,9 +174,7 @@ func up(r *big.Rat) *big.Rat {
 	return new(big.Rat).SetFrac(whole, big.NewInt(1024))
 }
 
-func (m *decayModel) can(at, n int64) bool {
-	return plus(up(m.now(at)), rat(n)).Cmp(rat(m.max)) <= 0
-}
+func (m *decayModel) can(at, n int64) bool { return plus(up(m.now(at)), rat(n)).Cmp(rat(m.max)) <= 0 }
 
 func (m *decayModel) hit(at, n int64) {
 	m.level = plus(up(m.now(at)), rat(n))
@@ -201,9 +199,7 @@ func (m *meterModel) now(at int64) *big.Rat {
 	return l
 }
 
-func (m *meterModel) can(at, n int64) bool {
-	return plus(m.now(at), rat(n)).Cmp(rat(m.room)) <= 0
-}
+func (m *meterModel) can(at, n int64) bool { return plus(m.now(at), rat(n)).Cmp(rat(m.room)) <= 0 }
 
 func (m *meterModel) hit(at, n int64) {
 	l := plus(m.now(at), rat(n))
@@ -244,9 +240,7 @@ func (m *queueModel) can(at, n int64) bool {
 	return n <= m.max && (m.free == nil || m.free.Cmp(rat(at)) <= 0)
 }
 
-func (m *queueModel) hit(at, n int64) {
-	m.free = plus(rat(at), times(rat(n), frac(m.per, m.max)))
-}
+func (m *queueModel) hit(at, n int64) { m.free = plus(rat(at), times(rat(n), frac(m.per, m.max))) }
 
 // firstModel: a count since a first hit.
 type firstModel struct {

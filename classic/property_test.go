@@ -12,6 +12,7 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // grace of random scripts: their clocks go back by less, and no server forgets
@@ -251,8 +252,7 @@ func judge(t *testing.T, k kind, m model, s setup, c hitAt, latest int64, v coun
 // from a clock ahead.
 func TestRequestDecayThatIsEmpty(t *testing.T) {
 	c := clockAt(start)
-	l, err := classic.NewRequestDecay(counter.Limit{Max: 3, Per: time.Minute}, memory(t, classic.Config{Now: c.now}))
-	require.NoError(t, err)
+	l := try.To(classic.NewRequestDecay(counter.Limit{Max: 3, Per: time.Minute}, memory(t, classic.Config{Now: c.now})))(t)
 	require.True(t, take(t, l, signup, 1).Allowed)
 	c.add(time.Hour)
 	require.False(t, take(t, l, signup, 4).Allowed)

@@ -17,6 +17,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // waiter is a limiter that waits.
@@ -28,16 +29,12 @@ type waiter interface {
 
 // queue is a queue from which max a second leave.
 func queue(t *testing.T, max, length int64, s *classic.Store) waiter {
-	q, err := classic.NewLeakyQueue(counter.Limit{Max: max, Per: time.Second}, length, s)
-	require.NoError(t, err)
-	return q
+	return try.To(classic.NewLeakyQueue(counter.Limit{Max: max, Per: time.Second}, length, s))(t)
 }
 
 // shaper is a bucket of burst tokens that gains max a second.
 func shaper(t *testing.T, max, burst, length int64, s *classic.Store) waiter {
-	l, err := classic.NewTokenShaper(counter.Limit{Max: max, Per: time.Second}, burst, length, s)
-	require.NoError(t, err)
-	return l
+	return try.To(classic.NewTokenShaper(counter.Limit{Max: max, Per: time.Second}, burst, length, s))(t)
 }
 
 // caller is a caller of Wait.
@@ -199,8 +196,7 @@ func TestReserveOnRedis(t *testing.T) {
 // On Redis, in real time, the last slot is given back, and another is not. Slots are an
 // hour apart.
 func TestSlotsComeBackOnRedis(t *testing.T) {
-	slow, err := classic.NewLeakyQueue(counter.Limit{Max: 1, Per: time.Hour}, 3, onRedis(t, servertest.Redis(t), classic.Config{}))
-	require.NoError(t, err)
+	slow := try.To(classic.NewLeakyQueue(counter.Limit{Max: 1, Per: time.Hour}, 3, onRedis(t, servertest.Redis(t), classic.Config{})))(t)
 	require.True(t, take(t, slow, signup, 1).Allowed)
 	reset := func() time.Duration { return take(t, slow, signup, 1).ResetAfter.Round(time.Minute) }
 	var cancels []context.CancelFunc
@@ -214,9 +210,7 @@ func TestSlotsComeBackOnRedis(t *testing.T) {
 		}()
 		require.Eventually(t, func() bool { return reset() == time.Duration(2+i)*time.Hour }, patience, time.Millisecond)
 	}
-	v, err := slow.Wait(ctx, signup, 1)
-	require.NoError(t, err)
-	require.False(t, v.Allowed, "the queue is full")
+	require.False(t, try.To(slow.Wait(ctx, signup, 1))(t).Allowed, "the queue is full")
 	for _, row := range []struct {
 		caller int
 		want   time.Duration
@@ -232,8 +226,7 @@ func TestQueueOnAFarRedis(t *testing.T) {
 	addr := servertest.Redis(t)
 	proxy := servertest.NewProxy(t, addr, 150*time.Millisecond)
 	on := func(addr string) waiter {
-		q, err := classic.NewLeakyQueue(counter.Limit{Max: 1, Per: 700 * time.Millisecond}, 9, onRedis(t, addr, classic.Config{}))
-		require.NoError(t, err)
+		q := try.To(classic.NewLeakyQueue(counter.Limit{Max: 1, Per: 700 * time.Millisecond}, 9, onRedis(t, addr, classic.Config{})))(t)
 		return q
 	}
 	near, far := on(addr), on(proxy.Addr)
@@ -244,9 +237,7 @@ func TestQueueOnAFarRedis(t *testing.T) {
 	for round := 1; ; round++ {
 		require.True(t, take(t, near, name(2+round), 1).Allowed)
 		began := time.Now()
-		v, err := far.Wait(ctx, name(2+round), 1)
-		require.NoError(t, err)
-		require.True(t, v.Allowed)
+		require.True(t, try.To(far.Wait(ctx, name(2+round), 1))(t).Allowed)
 		spent := time.Since(began)
 		require.Greater(t, spent, 500*time.Millisecond)
 		if !long.Asked() || spent < 950*time.Millisecond || round == rounds {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/classic"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -14,8 +15,7 @@ import (
 func TestTextbookCoverOfTheExample(t *testing.T) {
 	for _, ms := range []int{0, 1, 999} {
 		now := time.Date(2026, 3, 2, 23, 30, 33, ms*1e6, time.UTC)
-		c, err := classic.TextbookCover(tiers.Default, now, 24*time.Hour)
-		require.NoError(t, err)
+		c := try.To(classic.TextbookCover(tiers.Default, now, 24*time.Hour))(t)
 		var lines []string
 		for _, run := range c {
 			lines = append(lines, run.String())
@@ -45,13 +45,11 @@ func TestTextbookCoverOverEveryPhase(t *testing.T) {
 		{ladder: "1s:1d,1m:1d,1h:1d", window: 24 * time.Hour, min: 24, mean: 141, max: 142},
 		{ladder: "1s:7d,1m:7d,1h:7d", window: 7 * 24 * time.Hour, min: 168, mean: 285, max: 286},
 	} {
-		l, err := tiers.Parse(row.ladder)
-		require.NoError(t, err)
+		l := try.To(tiers.Parse(row.ladder))(t)
 		lo, hi, sum := int64(1)<<62, int64(0), int64(0)
 		for s := range 86400 {
 			now := time.Unix(1772409600+int64(s), 999)
-			c, err := classic.TextbookCover(l, now, row.window)
-			require.NoError(t, err)
+			c := try.To(classic.TextbookCover(l, now, row.window))(t)
 			end := now.Truncate(time.Second).Add(time.Second)
 			at := end.Add(-row.window)
 			for _, run := range c {
@@ -71,8 +69,7 @@ func TestTextbookCoverOverEveryPhase(t *testing.T) {
 }
 
 func TestTextbookCoverNamesTheMistake(t *testing.T) {
-	_, err := classic.TextbookCover(tiers.Default, time.Time{}, time.Hour)
-	require.ErrorContains(t, err, "out of range")
-	_, err = classic.TextbookCover(tiers.Default, time.Unix(0, 0), 48*time.Hour)
+	require.ErrorContains(t, try.Err(classic.TextbookCover(tiers.Default, time.Time{}, time.Hour)), "out of range")
+	_, err := classic.TextbookCover(tiers.Default, time.Unix(0, 0), 48*time.Hour)
 	require.ErrorContains(t, err, "longer than any tier")
 }

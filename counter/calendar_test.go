@@ -106,8 +106,7 @@ func TestParseLimitsByTheCalendar(t *testing.T) {
 		"-1 per day in UTC":              "max -1, want 0 to",
 		"5 per day in UTC, 7 per day on": `period "day on": want one time zone after day`,
 	} {
-		_, err := counter.ParseLimits(text)
-		require.ErrorContains(t, err, says)
+		require.ErrorContains(t, try.Err(counter.ParseLimits(text)), says)
 	}
 	hours := try.To(tiers.Parse("1h:32d"))(t)
 	require.NoError(t, counter.MustLimits("1 per month in Europe/Berlin").Check(hours))

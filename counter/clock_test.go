@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/backend"
 )
 
 // Within the life of an anchor labels follow the monotonic clock, and then the
@@ -32,4 +34,18 @@ func TestLabelsFollowTheAnchorForItsLife(t *testing.T) {
 	require.Nil(t, l.anchor.Load())
 	l.now = func() time.Time { return time.Unix(1<<40, 0) }
 	require.Zero(t, l.read())
+}
+
+// Two Checks at once, of which the one that has asked first is noted last.
+func TestChecksOutOfOrder(t *testing.T) {
+	var c checks
+	at := time.Now()
+	old := []backend.Server{{Name: "a", Run: "1", Evicted: 50}}
+	fresh := []backend.Server{{Name: "a", Run: "2", Evicted: 0}}
+	c.note(at, old)
+	c.note(at.Add(2), fresh) // began later, ends first
+	c.note(at.Add(1), old)   // began before the restart
+	c.note(at.Add(3), fresh)
+	require.EqualValues(t, 1, c.seen.Restarts)
+	require.EqualValues(t, 0, c.seen.Evictions)
 }

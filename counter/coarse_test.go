@@ -262,8 +262,7 @@ func TestRememberedBuckets(t *testing.T) {
 		}
 		return 0, 0, nil
 	}
-	_, err := k.Take(ctx, key, 1, limits("2/d"))
-	require.ErrorIs(t, err, counter.ErrStore)
+	require.ErrorIs(t, try.Err(k.Take(ctx, key, 1, limits("2/d"))), counter.ErrStore)
 	store.fault = nil
 	k.now = k.now.Add(2 * time.Minute)
 	require.NoError(t, other.Forget(ctx, key))
@@ -470,9 +469,7 @@ func (s erasable) Forget(_ context.Context, r *backend.ForgetRequest) error {
 	return nil
 }
 
-func (erasable) Forgotten(context.Context, *backend.ForgetRequest) (int64, error) {
-	return 0, nil
-}
+func (erasable) Forgotten(context.Context, *backend.ForgetRequest) (int64, error) { return 0, nil }
 
 // Hits can come into buckets that a Counter remembers as settled: by an AddAt, and by
 // a Charge or an Add that is confirmed later than Settle. Every later Take of the

@@ -188,8 +188,7 @@ func TestFormerNamesTheMistake(t *testing.T) {
 		"Config.Skew is 2d":         {Skew: 48 * time.Hour},
 		"as Config.Former has it":   {Settle: time.Hour},
 	} {
-		_, err := counter.New(newPlainStore(), counter.Config{Former: &former})
-		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, try.Err(counter.New(newPlainStore(), counter.Config{Former: &former})), want)
 	}
 	for _, former := range []counter.Config{{Prefix: "was"}, {Secret: []byte("x")}, {Ladder: tiers.For(time.Hour)}, {Skew: -1}, {Settle: time.Second}} {
 		newCounter(t, newPlainStore(), counter.Config{Former: &former})

@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 func TestParseLimitsRoundTrips(t *testing.T) {
@@ -62,8 +63,7 @@ func TestParseLimitsNamesTheMistake(t *testing.T) {
 		"1/d,":                    `limit ""`,
 		"1/d/d":                   `counter: limits "1/d/d": want a comma between two limits`,
 	} {
-		_, err := ParseLimits(in)
-		require.ErrorContains(t, err, want, "%q", in)
+		require.ErrorContains(t, try.Err(ParseLimits(in)), want, "%q", in)
 	}
 	require.Panics(t, func() { MustLimits("x") })
 }
@@ -99,8 +99,7 @@ func TestLimitsAreText(t *testing.T) {
 		require.Equal(t, written, read, "%s: nothing is read in part", in)
 	}
 	for _, wrong := range []any{Limits{{Max: -1, Per: time.Hour}}, Limit{Max: 1}, Limit{Max: MaxCount + 1, Per: time.Hour}, make(Limits, maxLimits+1)} {
-		_, err := json.Marshal(wrong)
-		require.ErrorContains(t, err, "want ", "%v could not be read again", wrong)
+		require.ErrorContains(t, try.Err(json.Marshal(wrong)), "want ", "%v could not be read again", wrong)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/ticket"
 )
 
 // A Settle gives back at the label of the hits, charges at its own, happens once for all
@@ -147,19 +147,15 @@ func TestASettleRaces(t *testing.T) {
 			for i := range verdicts {
 				verdicts[i] = take(t, c, key(i), 5, limits("100/d"))
 			}
-			var all sync.WaitGroup
-			for racer := range errs {
-				all.Go(func() {
-					for i, v := range verdicts {
-						if racer < 2 {
-							errs[racer][i] = c.Refund(ctx, &v)
-						} else {
-							errs[racer][i] = c.Settle(ctx, &v, int64(3+racer))
-						}
+			ticket.SideBySide(len(errs), func(racer int) {
+				for i, v := range verdicts {
+					if racer < 2 {
+						errs[racer][i] = c.Refund(ctx, &v)
+					} else {
+						errs[racer][i] = c.Settle(ctx, &v, int64(3+racer))
 					}
-				})
-			}
-			all.Wait()
+				}
+			})
 			for i := range verdicts {
 				var done []int
 				for racer := range errs {
@@ -247,8 +243,7 @@ func TestAHugeSettle(t *testing.T) {
 			c := newCounter(t, path.store(), newClock(noon).config())
 			v := take(t, c, user, 5, limits("9/d"))
 			take(t, c, user, 1, limits("9/d"))
-			err := c.Settle(ctx, &v, counter.MaxCount)
-			require.ErrorIs(t, err, backend.ErrMaxCount)
+			require.ErrorIs(t, c.Settle(ctx, &v, counter.MaxCount), backend.ErrMaxCount)
 			require.EqualValues(t, 6, must(c.Count(ctx, user, time.Hour)).High)
 		})
 	}

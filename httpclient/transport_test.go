@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend/memory"
@@ -26,6 +27,7 @@ import (
 	"github.com/abacus-go/abacus/httpclient"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/internal/testkit/try"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -260,8 +262,7 @@ func TestTransportFailsAtOnce(t *testing.T) {
 		time.AfterFunc(time.Second, cancel)
 		for range 2 {
 			began = time.Now()
-			_, err = send(ctx, tr, host+"/")
-			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, try.Err(send(ctx, tr, host+"/")), context.Canceled)
 			require.LessOrEqual(t, time.Since(began), time.Second)
 		}
 		require.Equal(t, before+1, sent.Load())
@@ -369,21 +370,15 @@ func TestTransportAgainstAQuota(t *testing.T) {
 				}
 				return answering(200)
 			})})
-			var all sync.WaitGroup
-			for w := range workers {
-				all.Go(func() {
-					for i := 0; i < each; {
-						status, err := send(t.Context(), tr, fmt.Sprintf("https://api.example.org/%d/%d", w, i))
-						if err != nil {
-							t.Error(err)
-						}
-						if status == 200 {
-							i++
-						}
+			ticket.SideBySide(workers, func(w int) {
+				for i := 0; i < each; {
+					status, err := send(t.Context(), tr, fmt.Sprintf("https://api.example.org/%d/%d", w, i))
+					assert.NoError(t, err)
+					if status == 200 {
+						i++
 					}
-				})
-			}
-			all.Wait()
+				}
+			})
 			took := time.Since(began)
 			require.Len(t, sent, workers*each)
 			for path, n := range sent {
@@ -415,8 +410,7 @@ func TestTransportFloodOfHosts(t *testing.T) {
 		for i := range 5 * httpclient.MaxHolds {
 			try.To(send(ctx, tr, fmt.Sprintf("https://%d.example.net/", i)))(t)
 			time.Sleep(time.Millisecond)
-			_, err := send(ctx, tr, host+"/")
-			require.ErrorIs(t, err, httpclient.ErrHeldBack)
+			require.ErrorIs(t, try.Err(send(ctx, tr, host+"/")), httpclient.ErrHeldBack)
 			require.LessOrEqual(t, tr.Holds(), httpclient.MaxHolds)
 		}
 		r := try.To(http.NewRequestWithContext(ctx, "GET", host+"/", nil))(t)
@@ -523,11 +517,9 @@ func TestNewRefuses(t *testing.T) {
 		"httpclient: Config.MaxWait is -1s, want a positive duration, or 0 for none":    {MaxWait: -time.Second},
 		"httpclient: Config.MaxHold is -1s, want a positive duration, or 0 for 25h0m0s": {MaxHold: -time.Second},
 	} {
-		_, err := httpclient.New(cfg)
-		require.EqualError(t, err, want)
+		require.EqualError(t, try.Err(httpclient.New(cfg)), want)
 	}
-	_, err := newTransport(t, httpclient.Config{}).RoundTrip(&http.Request{})
-	require.ErrorContains(t, err, "nil Request.URL")
+	require.ErrorContains(t, try.Err(newTransport(t, httpclient.Config{}).RoundTrip(&http.Request{})), "nil Request.URL")
 }
 
 // Any function can be the limit of the caller's own: its error fails a request unsent, it
@@ -610,11 +602,7 @@ func TestTransportHearsThatRoomHasComeBack(t *testing.T) {
 			get(t, tr, "/")
 		}
 		began := time.Now()
-		var all sync.WaitGroup
-		for range 10 {
-			all.Go(func() { _, _ = send(t.Context(), tr, host+"/") })
-		}
-		all.Wait()
+		ticket.SideBySide(10, func(int) { _, _ = send(t.Context(), tr, host+"/") })
 		require.Equal(t, 500*time.Millisecond, time.Since(began))
 	})
 }

@@ -17,14 +17,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/feature"
-	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/httplimit"
@@ -62,9 +63,7 @@ func TestOriginalRequest(t *testing.T) {
 func TestTemporaryFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	files := func() int {
-		return len(try.To(os.ReadDir(dir))(t))
-	}
+	files := func() int { return len(try.To(os.ReadDir(dir))(t)) }
 	var body bytes.Buffer
 	w := multipart.NewWriter(&body)
 	part := try.To(w.CreateFormFile("file", "x"))(t)
@@ -166,9 +165,7 @@ func TestStream(t *testing.T) {
 	values := map[string]httplimit.Value{"user": httplimit.Header("User"), "q": httplimit.Form("q")}
 	s := newSite(t, reading(t, 4, values)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := http.NewResponseController(w)
-		if err := c.EnableFullDuplex(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, c.EnableFullDuplex())
 		buf := make([]byte, 5)
 		for range 2 {
 			if _, err := io.ReadFull(r.Body, buf); err != nil {

@@ -182,9 +182,7 @@ func oracleAddrs(t *testing.T, header string, lines []string) (all []netip.Addr)
 	return all
 }
 
-func isProxy(a netip.Addr) bool {
-	return tenNet[0].Contains(a) || tenNet[1].Contains(a)
-}
+func isProxy(a netip.Addr) bool { return tenNet[0].Contains(a) || tenNet[1].Contains(a) }
 
 var (
 	bracketed = regexp.MustCompile(`^\[([^\]]*:[^\]]*)\](:[0-9]{1,5})?$`)

@@ -21,6 +21,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/counter"
@@ -518,9 +519,7 @@ func (a alsoHijacks) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func TestRefundIfHearsWhatTheClientSees(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"flushed past the wrapper, then 500": func(w http.ResponseWriter, _ *http.Request) {
-			if err := http.NewResponseController(w).Flush(); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, http.NewResponseController(w).Flush())
 			w.WriteHeader(http.StatusInternalServerError)
 		},
 		"hijacked past the wrapper": func(w http.ResponseWriter, _ *http.Request) {

@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
 	"github.com/abacus-go/abacus/internal/testkit/try"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -90,28 +90,24 @@ func TestMaxWait(t *testing.T) {
 					}
 					_, _ = w.Write([]byte("done"))
 				}))
-				var all sync.WaitGroup
 				got := make([]answer, len(row.want))
-				for i := range got {
-					all.Go(func() {
-						r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("email=ada@example.org"))
-						r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-						if i == row.hangUp && i > 0 {
-							ctx, cancel := context.WithCancel(r.Context())
-							time.AfterFunc(3*time.Second, cancel)
-							r = r.WithContext(ctx)
-						}
-						time.Sleep(time.Duration(i) * time.Millisecond)
-						w := httptest.NewRecorder()
-						h.ServeHTTP(w, r)
-						got[i] = answer{int(time.Since(began).Seconds()), w.Code}
-						if w.Code == http.StatusTooManyRequests {
-							require.NotEmpty(t, w.Header().Get("Retry-After"))
-							require.Contains(t, w.Header().Get("RateLimit"), "r=0")
-						}
-					})
-				}
-				all.Wait()
+				ticket.SideBySide(len(got), func(i int) {
+					r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("email=ada@example.org"))
+					r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+					if i == row.hangUp && i > 0 {
+						ctx, cancel := context.WithCancel(r.Context())
+						time.AfterFunc(3*time.Second, cancel)
+						r = r.WithContext(ctx)
+					}
+					time.Sleep(time.Duration(i) * time.Millisecond)
+					w := httptest.NewRecorder()
+					h.ServeHTTP(w, r)
+					got[i] = answer{int(time.Since(began).Seconds()), w.Code}
+					if w.Code == http.StatusTooManyRequests {
+						require.NotEmpty(t, w.Header().Get("Retry-After"))
+						require.Contains(t, w.Header().Get("RateLimit"), "r=0")
+					}
+				})
 				if row.late { // both have counted
 					v := try.To(row.cfg.Limiter.Peek(t.Context(), "signup", 1, feature.IP(netip.MustParseAddr("192.0.2.1"))))(t)
 					require.False(t, v.Allowed)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -42,15 +42,11 @@ func TestBan(t *testing.T) {
 		require.Zero(t, limiter.BanHits(t, lim, "signup", "ip:192.0.2.1"))
 
 		verdicts, began := make([]limiter.Verdict, racers), clock.now()
-		var all sync.WaitGroup
-		for i := range verdicts {
-			all.Go(func() {
-				var err error
-				verdicts[i], err = lim.Allow(ctx, "signup", home, ada)
-				assert.NoError(t, err)
-			})
-		}
-		all.Wait()
+		ticket.SideBySide(len(verdicts), func(i int) {
+			var err error
+			verdicts[i], err = lim.Allow(ctx, "signup", home, ada)
+			assert.NoError(t, err)
+		})
 		begun := clock.now() // the ban was
 		for _, v := range verdicts {
 			require.Equal(t, []any{false, true, "ip", limiter.OutcomeBanned}, []any{v.Allowed, v.Banned, v.Kind(), v.Outcome()})

@@ -174,7 +174,7 @@ func TestRulesByTheCalendar(t *testing.T) {
 				require.True(t, allow(t, lim, row.of).Allowed)
 				now = ends
 				require.True(t, allow(t, lim, row.of).Allowed)
-				v = must(t)(lim.AllowUpTo(ctx, "signup", 9, row.of))
+				v = try.To(lim.AllowUpTo(ctx, "signup", 9, row.of))(t)
 				require.EqualValues(t, row.max-1, v.N(), "%s", v)
 			}
 		})

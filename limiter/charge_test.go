@@ -4,18 +4,19 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -309,24 +310,18 @@ func TestDeniedCallsKeepNoBanAway(t *testing.T) {
 		rule.Ban = limiter.Bans{24 * time.Hour}
 		lim := newLimiter(t, newCounter(t, newFarStore(took), counter.Config{}), limiter.Config{Rules: []limiter.Rule{rule}})
 		var banned atomic.Int64
-		var all sync.WaitGroup
-		for i := range callers {
-			all.Go(func() {
-				time.Sleep(time.Duration(i) * took / callers)
-				for range attempts {
-					v, err := lim.AllowOpen(ctx, "signup", 1, ip("192.0.2.1"))
-					if err != nil {
-						t.Error(err)
-					}
-					lim.Keep(&v) // a wrong password
-					if v.Banned {
-						banned.Add(1)
-					}
-					time.Sleep(took / callers)
+		ticket.SideBySide(callers, func(i int) {
+			time.Sleep(time.Duration(i) * took / callers)
+			for range attempts {
+				v, err := lim.AllowOpen(ctx, "signup", 1, ip("192.0.2.1"))
+				assert.NoError(t, err)
+				lim.Keep(&v) // a wrong password
+				if v.Banned {
+					banned.Add(1)
 				}
-			})
-		}
-		all.Wait()
+				time.Sleep(took / callers)
+			}
+		})
 		require.Greater(t, banned.Load(), int64(callers*attempts-10-4*callers))
 	})
 }

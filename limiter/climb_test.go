@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -44,11 +44,7 @@ func (c *climber) round() error {
 	verdicts := make([]limiter.Verdict, 1+c.IntN(2)*7)
 	errs := make([]error, len(verdicts))
 	before := c.clock.now()
-	var all sync.WaitGroup
-	for i := range verdicts {
-		all.Go(func() { verdicts[i], errs[i] = c.lim.Allow(ctx, "signup", ip("192.0.2.1")) })
-	}
-	all.Wait()
+	ticket.SideBySide(len(verdicts), func(i int) { verdicts[i], errs[i] = c.lim.Allow(ctx, "signup", ip("192.0.2.1")) })
 	after := c.clock.now()
 	var told time.Duration // of the ban
 	denied := 0

@@ -17,6 +17,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -197,8 +198,7 @@ func TestCloseDrains(t *testing.T) {
 		defer cancel()
 		require.NoError(t, s.lim.Close(late))
 		require.Zero(t, s.lim.Stats().Pending)
-		_, err := s.lim.Allow(ctx, "signup", user("0"))
-		require.ErrorIs(t, err, limiter.ErrClosed)
+		require.ErrorIs(t, try.Err(s.lim.Allow(ctx, "signup", user("0"))), limiter.ErrClosed)
 		for i := range users {
 			require.EqualValues(t, 1, counted(t, s.c, fmt.Sprint("user:", i)))
 		}

@@ -31,6 +31,7 @@ import (
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/internal/testkit/try"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -101,51 +102,39 @@ func featuresOf(t ...feature.Feature) []feature.Feature { return t }
 // allow asks for a sign-up, which must not fail.
 func allow(t testing.TB, lim *limiter.Limiter, features ...feature.Feature) limiter.Verdict {
 	t.Helper()
-	return must(t)(lim.Allow(ctx, "signup", features...))
+	return try.To(lim.Allow(ctx, "signup", features...))(t)
 }
 
 // allowN, allowOpen, charge and peek are calls for n sign-ups, which must not fail.
 func allowN(t testing.TB, lim *limiter.Limiter, n int64, features ...feature.Feature) limiter.Verdict {
 	t.Helper()
-	return must(t)(lim.AllowN(ctx, "signup", n, features...))
+	return try.To(lim.AllowN(ctx, "signup", n, features...))(t)
 }
 
 func allowOpen(t testing.TB, lim *limiter.Limiter, n int64, features ...feature.Feature) limiter.Verdict {
 	t.Helper()
-	return must(t)(lim.AllowOpen(ctx, "signup", n, features...))
+	return try.To(lim.AllowOpen(ctx, "signup", n, features...))(t)
 }
 
 func charge(t testing.TB, lim *limiter.Limiter, n int64, features ...feature.Feature) limiter.Verdict {
 	t.Helper()
-	return must(t)(lim.Charge(ctx, "signup", n, features...))
+	return try.To(lim.Charge(ctx, "signup", n, features...))(t)
 }
 
 func peek(t testing.TB, lim *limiter.Limiter, n int64, features ...feature.Feature) limiter.Verdict {
 	t.Helper()
-	return must(t)(lim.Peek(ctx, "signup", n, features...))
+	return try.To(lim.Peek(ctx, "signup", n, features...))(t)
 }
 
 // together makes calls side by side, and counts their outcomes.
 func together(callers int, call func(i int) limiter.Verdict) map[limiter.Outcome]int {
-	var all sync.WaitGroup
 	verdicts := make([]limiter.Verdict, callers)
-	for i := range callers {
-		all.Go(func() { verdicts[i] = call(i) })
-	}
-	all.Wait()
+	ticket.SideBySide(callers, func(i int) { verdicts[i] = call(i) })
 	got := map[limiter.Outcome]int{}
 	for i := range verdicts {
 		got[verdicts[i].Outcome()]++
 	}
 	return got
-}
-
-// must returns a function that returns the Verdict of a call that has not failed.
-func must(t testing.TB) func(limiter.Verdict, error) limiter.Verdict {
-	return func(v limiter.Verdict, err error) limiter.Verdict {
-		require.NoError(t, err)
-		return v
-	}
 }
 
 func usageOf(t testing.TB, lim *limiter.Limiter, features ...feature.Feature) []limiter.Usage {

@@ -174,10 +174,8 @@ func TestForgetErrors(t *testing.T) {
 		require.EqualError(t, err, want)
 	}
 	require.EqualValues(t, 1, counted(t, c, "email:ada@example.org"))
-	_, err := lim.Usage(ctx, "signup", user("7"))
-	require.Error(t, err)
-	_, err = lim.Usage(ctx, "sign-up", ada)
-	require.Error(t, err)
+	require.Error(t, try.Err(lim.Usage(ctx, "signup", user("7"))))
+	require.Error(t, try.Err(lim.Usage(ctx, "sign-up", ada)))
 }
 
 // forgetfulStore is a flakyStore over a network that can forget, and that holds

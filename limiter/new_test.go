@@ -21,9 +21,7 @@ import (
 
 func TestNewNamesWhatIsWrong(t *testing.T) {
 	c := newCounter(t, memory.New(memory.Config{}), counter.Config{})
-	raw := func(l ...counter.Limit) limiter.Rule {
-		return limiter.Rule{Event: "signup", Kind: "ip", Limits: l}
-	}
+	raw := func(l ...counter.Limit) limiter.Rule { return limiter.Rule{Event: "signup", Kind: "ip", Limits: l} }
 	windows := func(from, n int) limiter.Rule {
 		r := raw()
 		for i := range n {
@@ -190,8 +188,7 @@ func TestConstantsAreText(t *testing.T) {
 		"limiter: IfMissing is 4, want 0 to 2": limiter.IfMissing(4),
 		"limiter: Outcome is 12, want 0 to 11": limiter.Outcome(12),
 	} {
-		_, err := json.Marshal(wrong)
-		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, try.Err(json.Marshal(wrong)), want)
 	}
 }
 
@@ -250,8 +247,7 @@ func TestOverrides(t *testing.T) {
 	decided(limiter.OutcomeAdmitted, limiter.Under(ip("192.0.2.130"), counter.MustLimits("9/h")))
 	require.Equal(t, more[0], decided(limiter.OutcomeAdmitted, ip("192.0.2.130")).Limit)
 	decided(limiter.OutcomeOverLimit, ip("192.0.2.130"))
-	_, err := lim.Wait(ctx, "signup", ip("192.0.2.129"))
-	require.ErrorIs(t, err, limiter.ErrNever)
+	require.ErrorIs(t, try.Err(lim.Wait(ctx, "signup", ip("192.0.2.129"))), limiter.ErrNever)
 	store.asked()
 	clock.pass(time.Hour)
 	decided(limiter.OutcomeExempt, ip("192.0.2.129"))
@@ -277,8 +273,7 @@ func TestNewChecksOverrides(t *testing.T) {
 		`.Percent is 101, want 1 to 100, or 0 for none`:                                                                                 soft(101, by("ip", "1/h")),
 		`.Ban is 1h, but .Soft is set, want no ban by a rule that denies nobody`:                                                        {Event: "signup", Kind: "ip", Limits: counter.MustLimits("1/h"), Ban: limiter.Bans{time.Hour}, Soft: true},
 	} {
-		_, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{rule}})
-		require.ErrorContains(t, err, "Config.Rules[0]"+want)
+		require.ErrorContains(t, try.Err(limiter.New(c, limiter.Config{Rules: []limiter.Rule{rule}})), "Config.Rules[0]"+want)
 	}
 	_, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{by("ip", "1/h"), except(by("ip", "9/d"), exempt(limiter.Override{Value: "192.0.2.1"}))}})
 	require.ErrorContains(t, err, "Config.Rules[1].Overrides is set here or in Config.Rules[0], want a single rule")

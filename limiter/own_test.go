@@ -85,8 +85,7 @@ func TestTimesZeroAlone(t *testing.T) {
 	v := allow(t, lim, limiter.Times(user("ada"), 0))
 	require.Equal(t, limiter.OutcomeOverLimit, v.Outcome(), "no ban")
 	require.Positive(t, v.RetryAfter)
-	_, err := lim.Wait(loaned(t), "signup", limiter.Times(user("ada"), 0))
-	require.ErrorIs(t, err, limiter.ErrWaitTooLong)
+	require.ErrorIs(t, try.Err(lim.Wait(loaned(t), "signup", limiter.Times(user("ada"), 0))), limiter.ErrWaitTooLong)
 	require.Equal(t, limiter.OutcomeBanned, allow(t, lim, user("ada")).Outcome(), "a call with hits begins the ban")
 	require.Equal(t, limiter.OutcomeBanned, allow(t, lim, limiter.Times(user("ada"), 0)).Outcome())
 }
@@ -154,10 +153,8 @@ func TestTimesOutOfRange(t *testing.T) {
 		-1:                   `limiter: event "signup": Times of a feature of kind "user" is -1, want 0 to 9007199254740991`,
 		counter.MaxCount + 1: `limiter: event "signup": Times of a feature of kind "user" is 9007199254740992, want 0 to 9007199254740991`,
 	} {
-		_, err := lim.Allow(ctx, "signup", user("bob"), limiter.Times(user("ada"), n))
-		require.EqualError(t, err, want)
-		_, err = lim.Wait(ctx, "signup", limiter.Times(user("ada"), n))
-		require.EqualError(t, err, want)
+		require.EqualError(t, try.Err(lim.Allow(ctx, "signup", user("bob"), limiter.Times(user("ada"), n))), want)
+		require.EqualError(t, try.Err(lim.Wait(ctx, "signup", limiter.Times(user("ada"), n))), want)
 	}
 }
 
@@ -228,7 +225,7 @@ func TestCharged(t *testing.T) {
 		require.EqualValues(t, 12, counted(t, of, "user:ada"))
 		require.NoError(t, lim.Refund(ctx, &alone))
 		require.EqualValues(t, 9, counted(t, of, "user:ada"))
-		waited := must(t)(lim.Wait(ctx, "signup", cost))
+		waited := try.To(lim.Wait(ctx, "signup", cost))(t)
 		require.True(t, waited.Allowed)
 		require.Equal(t, limiter.OutcomeBanned, allow(t, lim, user("ada")).Outcome())
 		require.Equal(t, limiter.OutcomeAdmitted, allow(t, lim, cost).Outcome(), "heeds no ban")

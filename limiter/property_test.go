@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/feature"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"

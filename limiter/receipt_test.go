@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"bytes"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/try"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -84,18 +84,14 @@ func TestReceiptIsRefundedOnce(t *testing.T) {
 		for range 5 {
 			receipt := receiptOf(t, processes[0], allow(t, processes[0], user("ada")))
 			var refunded atomic.Int64
-			var racers sync.WaitGroup
-			for i := range 16 {
-				racers.Go(func() {
-					switch err := processes[i%4].RefundReceipt(ctx, receipt); {
-					case err == nil:
-						refunded.Add(1)
-					case !strings.Contains(err.Error(), limiter.ErrReceiptUsed.Error()):
-						t.Error(err)
-					}
-				})
-			}
-			racers.Wait()
+			ticket.SideBySide(16, func(i int) {
+				switch err := processes[i%4].RefundReceipt(ctx, receipt); {
+				case err == nil:
+					refunded.Add(1)
+				case !strings.Contains(err.Error(), limiter.ErrReceiptUsed.Error()):
+					t.Error(err)
+				}
+			})
 			require.EqualValues(t, 1, refunded.Load())
 		}
 		require.EqualValues(t, 9, try.To(processes[1].Peek(ctx, "signup", 0, user("ada")))(t).Remaining)

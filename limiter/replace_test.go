@@ -169,9 +169,7 @@ func TestReplaceAllKeepsLocalHits(t *testing.T) {
 
 // A changed ladder is kept by both, until the rules drop the former that they named.
 func TestReplaceKeepsTheFormerLadder(t *testing.T) {
-	denied := func(lim *limiter.Limiter) {
-		require.False(t, allow(t, lim, ip("192.0.2.1")).Allowed)
-	}
+	denied := func(lim *limiter.Limiter) { require.False(t, allow(t, lim, ip("192.0.2.1")).Allowed) }
 	rule := by("ip", "2/h")
 	old, changed := on(fine, rule), on(coarse, rule)
 	c := derivingCounter(t, memory.New(memory.Config{}), counter.Config{})

@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"context"
 	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/testkit/try"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -190,8 +190,7 @@ func TestSettleOfAnyVerdict(t *testing.T) {
 		if !v.At().IsZero() {
 			require.Equal(t, row.used, v.N(), name)
 			require.Equal(t, row.used, counted(t, c, "ip:192.0.2.1"), name)
-			_, err := lim.Receipt(&v)
-			require.ErrorIs(t, err, counter.ErrSettled, name)
+			require.ErrorIs(t, try.Err(lim.Receipt(&v)), counter.ErrSettled, name)
 			require.ErrorContains(t, func() error { _, err := lim.Receipt(&before); return err }(), "was refunded, settled or has a receipt", name)
 		}
 		denied := allowN(t, lim, row.left+1, home) // not for hits that are still open
@@ -230,19 +229,15 @@ func TestASettleOfLocalHitsRaces(t *testing.T) {
 			for i := range verdicts {
 				verdicts[i] = allowN(t, s.lim, 5, user(strconv.Itoa(i)))
 			}
-			var all sync.WaitGroup
-			for racer := range errs {
-				all.Go(func() {
-					for i, v := range verdicts {
-						if racer == 0 {
-							errs[racer][i] = s.lim.Refund(ctx, &v)
-						} else {
-							errs[racer][i] = s.lim.Settle(ctx, &v, int64(2+2*racer))
-						}
+			ticket.SideBySide(len(errs), func(racer int) {
+				for i, v := range verdicts {
+					if racer == 0 {
+						errs[racer][i] = s.lim.Refund(ctx, &v)
+					} else {
+						errs[racer][i] = s.lim.Settle(ctx, &v, int64(2+2*racer))
 					}
-				})
-			}
-			all.Wait()
+				}
+			})
 			s.store.broken.Store(false)
 			time.Sleep(4 * time.Second)
 			for i := range verdicts {
@@ -270,12 +265,12 @@ func TestASettleOfLocalHitsRaces(t *testing.T) {
 // missing here.
 func TestSettleWithoutRoom(t *testing.T) {
 	lim, store, room := withoutRoom(t)
-	v := must(t)(lim.AllowN(ctx, "signup", 2, user("ada")))
+	v := try.To(lim.AllowN(ctx, "signup", 2, user("ada")))(t)
 	room.broken.Store(true)
 	require.NoError(t, lim.Settle(ctx, &v, 4))
 	require.EqualValues(t, 1, v.Remaining)
 	require.EqualValues(t, 2, lim.Stats().Unmirrored)
 	room.broken.Store(false)
 	store.broken.Store(true)
-	require.Equal(t, limiter.OutcomeFailedClosed, must(t)(lim.Allow(ctx, "signup", user("ada"))).Outcome(), "the local counter lacks hits")
+	require.Equal(t, limiter.OutcomeFailedClosed, try.To(lim.Allow(ctx, "signup", user("ada")))(t).Outcome(), "the local counter lacks hits")
 }

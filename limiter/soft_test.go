@@ -14,6 +14,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -109,7 +110,7 @@ func TestSoftRuleAlone(t *testing.T) {
 		}, v.Soft)
 		require.Equal(t, v.Soft, seen[i].Soft)
 	}
-	v := must(t)(lim.Wait(ctx, "signup", ip("192.0.2.1")))
+	v := try.To(lim.Wait(ctx, "signup", ip("192.0.2.1")))(t)
 	require.NoError(t, lim.Refund(ctx, &v))
 	require.EqualValues(t, 5, counted(t, c, "ip:192.0.2.1"))
 }

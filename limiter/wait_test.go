@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
@@ -147,9 +148,7 @@ func runWaitScript(t *testing.T, round int, limits counter.Limits, wire time.Dur
 			call.ended, call.at = time.Since(began), call.v.At()
 			if call.v.Allowed && call.refunds > 0 {
 				time.Sleep(call.refunds)
-				if err := lim.Refund(context.WithoutCancel(ctx), &call.v); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, lim.Refund(context.WithoutCancel(ctx), &call.v))
 				call.v.Allowed = false
 			}
 		})
@@ -256,13 +255,12 @@ func TestWaitDeadlines(t *testing.T) {
 
 		first := make(chan time.Time)
 		go func() {
-			v := must(t)(lim.Wait(ctx, "signup", user("7")))
+			v := try.To(lim.Wait(ctx, "signup", user("7")))(t)
 			first <- v.At()
 		}()
 		synctest.Wait()
 		store.asked()
-		_, err = within(retryAfter - time.Nanosecond)
-		require.Error(t, err, "behind the first")
+		require.Error(t, try.Err(within(retryAfter-time.Nanosecond)), "behind the first")
 		steps, _ := store.asked()
 		require.Zero(t, steps, "the first has asked already")
 		require.LessOrEqual(t, time.Until(<-first), time.Duration(0))
@@ -288,15 +286,13 @@ func TestWaitDeadlines(t *testing.T) {
 		forever, cancel := context.WithCancel(ctx)
 		var all sync.WaitGroup
 		all.Go(func() {
-			_, err := lim.Wait(forever, "signup", user("7"))
-			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, try.Err(lim.Wait(forever, "signup", user("7"))), context.Canceled)
 		})
 		synctest.Wait()
 		soon, end := context.WithTimeout(ctx, time.Minute)
 		defer end()
 		began := time.Now()
-		_, err := lim.Wait(soon, "signup", user("7"))
-		require.ErrorIs(t, err, limiter.ErrWaitTooLong)
+		require.ErrorIs(t, try.Err(lim.Wait(soon, "signup", user("7"))), limiter.ErrWaitTooLong)
 		require.Equal(t, 100*time.Millisecond, time.Since(began))
 		cancel()
 		all.Wait()
@@ -331,7 +327,7 @@ func TestWaitInVain(t *testing.T) {
 			require.ErrorIs(t, err, limiter.ErrNever)
 			require.Equal(t, []any{false, counter.Never}, []any{v.Allowed, v.RetryAfter})
 		}
-		require.Equal(t, limiter.OutcomeSkipped, must(t)(lim.Wait(ctx, "login")).Outcome())
+		require.Equal(t, limiter.OutcomeSkipped, try.To(lim.Wait(ctx, "login"))(t).Outcome())
 		require.Zero(t, time.Since(began))
 		steps, _ := store.asked()
 		require.Zero(t, steps)
@@ -409,8 +405,7 @@ func TestWaitQueueIsBounded(t *testing.T) {
 		w.all.Wait()
 		require.Zero(t, time.Since(began), "nobody sleeps on")
 		require.ElementsMatch(t, []string{"a closed", "d closed", "f closed"}, w.ended[4:])
-		_, err := lim.Wait(ctx, "signup", user("9"))
-		require.ErrorIs(t, err, limiter.ErrClosed)
+		require.ErrorIs(t, try.Err(lim.Wait(ctx, "signup", user("9"))), limiter.ErrClosed)
 		require.Zero(t, limiter.WaitQueues(lim))
 	})
 }
@@ -506,7 +501,7 @@ func TestWaitSideBySide(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			lim := newLimiter(t, newCounter(t, newFarStore(row.slow), counter.Config{}), limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailOpen, by("user", "100/h"))}})
 			began := time.Now()
-			got := together(100, func(int) limiter.Verdict { return must(t)(lim.Wait(ctx, "signup", user("7"))) })
+			got := together(100, func(int) limiter.Verdict { return try.To(lim.Wait(ctx, "signup", user("7")))(t) })
 			require.Equal(t, map[limiter.Outcome]int{row.want: 100}, got, row.name)
 			require.LessOrEqual(t, time.Since(began), row.most, row.name)
 		})
@@ -531,7 +526,7 @@ func TestWaitWhileTheStoreFails(t *testing.T) {
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
-				v := must(t)(lim.Wait(ctx, "signup", user("7")))
+				v := try.To(lim.Wait(ctx, "signup", user("7")))(t)
 				took := time.Since(began)
 				require.True(t, v.Outcome() == limiter.OutcomeAdmitted && took >= fails && took <= fails+2*time.Second, "%s: %s", took, v)
 			})
@@ -568,7 +563,7 @@ func TestWaitForARefund(t *testing.T) {
 					require.NoError(t, lim.Refund(ctx, &v))
 				}()
 				began := time.Now()
-				must(t)(lim.Wait(ctx, "signup", ada, home))
+				try.To(lim.Wait(ctx, "signup", ada, home))(t)
 				took := time.Since(began)
 				require.GreaterOrEqual(t, took, after)
 				require.LessOrEqual(t, took, after+1100*time.Millisecond+5*wire)
@@ -613,15 +608,12 @@ func TestWaitIsObservedOnce(t *testing.T) {
 			Observe:    func(d limiter.Decision) { mu.Lock(); defer mu.Unlock(); told = append(told, d) },
 		})
 		var all sync.WaitGroup
-		must(t)(lim.Wait(ctx, "signup", user("7")))
+		try.To(lim.Wait(ctx, "signup", user("7")))(t)
 		all.Go(func() { _, _ = lim.Wait(ctx, "signup", user("7")) })
 		time.Sleep(time.Minute)
-		_, err := lim.Wait(ctx, "signup", user("7"))
-		require.ErrorIs(t, err, limiter.ErrQueueFull)
-		_, err = lim.Wait(ctx, "signup")
-		require.ErrorIs(t, err, limiter.ErrNever)
-		_, err = lim.Wait(ctx, "signup", feature.Email("x"))
-		require.Error(t, err)
+		require.ErrorIs(t, try.Err(lim.Wait(ctx, "signup", user("7"))), limiter.ErrQueueFull)
+		require.ErrorIs(t, try.Err(lim.Wait(ctx, "signup")), limiter.ErrNever)
+		require.Error(t, try.Err(lim.Wait(ctx, "signup", feature.Email("x"))))
 		all.Wait()
 		const wire = 10 * time.Millisecond
 		once := counter.Limit{Max: 1, Per: time.Hour}
@@ -678,9 +670,7 @@ func TestAtMostFourAtOnce(t *testing.T) {
 						<-time.After(time.Millisecond)
 						done.Add(1)
 						running.Add(-1)
-						if err := lim.Refund(ctx, &v); err != nil {
-							t.Error(err)
-						}
+						assert.NoError(t, lim.Refund(ctx, &v))
 					}
 				})
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/rules"
 	"github.com/abacus-go/abacus/tiers"
@@ -22,15 +23,13 @@ import (
 
 // examples returns the files in a directory of testdata.
 func examples(t testing.TB, dir string, least int) []string {
-	files, err := filepath.Glob(filepath.Join("testdata", dir, "*"))
-	require.NoError(t, err)
+	files := try.To(filepath.Glob(filepath.Join("testdata", dir, "*")))(t)
 	require.GreaterOrEqual(t, len(files), least)
 	return files
 }
 
 func TestFullFile(t *testing.T) {
-	set, err := rules.Load("testdata/good/full.yaml")
-	require.NoError(t, err)
+	set := try.To(rules.Load("testdata/good/full.yaml"))(t)
 	former := set.Rules[2].Former
 	require.Equal(t, &counter.Config{Ladder: tiers.Default}, former)
 	require.Equal(t, []limiter.Rule{
@@ -75,9 +74,8 @@ func TestGoodFiles(t *testing.T) {
 // Each bad file begins with its errors, as comments.
 func TestBadFiles(t *testing.T) {
 	for _, file := range examples(t, "bad", 5) {
-		data, err := os.ReadFile(file)
-		require.NoError(t, err)
-		_, err = rules.Load(file)
+		data := try.To(os.ReadFile(file))(t)
+		_, err := rules.Load(file)
 		require.Error(t, err, file)
 		var want, got []string
 		for line := range strings.Lines(string(data)) {
@@ -122,19 +120,17 @@ func TestUnreadable(t *testing.T) {
 		"events: {a: {ip: {limits: 5/m, overrides: [{value: 192.0.2.1, denied: true, until: 0001-01-01T00:00:00Z}]}}}": `f:1: events.a.ip.overrides[0].until: the value is "0001-01-01T00:00:00Z", want a time with its zone, such as 2027-01-31T00:00:00Z`,
 		"!!map {events: {}}": "f:1: the tag !!map is not supported, want a mapping with the key events without a tag",
 	} {
-		_, err := rules.Parse("f", []byte(text))
-		require.EqualError(t, err, want, "%.60q", text)
+		require.EqualError(t, try.Err(rules.Parse("f", []byte(text))), want, "%.60q", text)
 	}
 }
 
 // Some writers of JSON escape all slashes, and all but ASCII.
 func TestEscapesOfJSON(t *testing.T) {
-	set, err := rules.Parse("f", []byte(`{"events": {"a": {"user": {"limits": "5\/m", "overrides": [
-		{"value": "\ud83d\uDE00\u00e4\\/\\\/\"", "exempt": true, "comment": "\t"}]}}}}`))
-	require.NoError(t, err)
+	set := try.To(rules.Parse("f", []byte(`{"events": {"a": {"user": {"limits": "5\/m", "overrides": [
+		{"value": "\ud83d\uDE00\u00e4\\/\\\/\"", "exempt": true, "comment": "\t"}]}}}}`)))(t)
 	require.Equal(t, counter.MustLimits("5/m"), set.Rules[0].Limits)
 	require.Equal(t, "\U0001F600ä\\/\\/\"", set.Rules[0].Overrides[0].Value)
-	_, err = rules.Parse("f", []byte(`{"events":`+"\n"+`{"a": {"b": {"limits": "5\/m",`+"\n"+`"ban": "1\/"}}}}`))
+	_, err := rules.Parse("f", []byte(`{"events":`+"\n"+`{"a": {"b": {"limits": "5\/m",`+"\n"+`"ban": "1\/"}}}}`))
 	require.EqualError(t, err, `f:3: events.a.b.ban: duration "1/": want a number and a unit (ms, s, m, h, d, w), such as 30s, 24h or 7d`)
 }
 
@@ -152,10 +148,8 @@ func TestErrorsAreValues(t *testing.T) {
 }
 
 func TestLoadWantsAFile(t *testing.T) {
-	_, err := rules.Load(t.TempDir())
-	require.ErrorContains(t, err, "is not a regular file")
-	_, err = rules.Load("testdata/nowhere.yaml")
-	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorContains(t, try.Err(rules.Load(t.TempDir())), "is not a regular file")
+	require.ErrorIs(t, try.Err(rules.Load("testdata/nowhere.yaml")), os.ErrNotExist)
 }
 
 func FuzzParse(f *testing.F) {
@@ -189,14 +183,12 @@ func FuzzParse(f *testing.F) {
 
 // The example of docs/rules.md is a file of rules.
 func TestExampleOfTheDocumentation(t *testing.T) {
-	page, err := os.ReadFile("../docs/rules.md")
-	require.NoError(t, err)
+	page := try.To(os.ReadFile("../docs/rules.md"))(t)
 	_, rest, found := strings.Cut(string(page), "```yaml\n")
 	require.True(t, found)
 	example, _, found := strings.Cut(rest, "```")
 	require.True(t, found)
-	set, err := rules.Parse("docs/rules.md", []byte(example))
-	require.NoError(t, err)
+	set := try.To(rules.Parse("docs/rules.md", []byte(example)))(t)
 	require.Len(t, set.Rules, 5)
 	require.Len(t, set.Rules[0].Overrides, 3)
 }
@@ -204,7 +196,7 @@ func TestExampleOfTheDocumentation(t *testing.T) {
 // A plan holds for the features of its rule: neither for the kind of else nor for a soft
 // rule, and an unknown plan is the limits of the rule. The Set stays as it is.
 func TestPlansBy(t *testing.T) {
-	set, err := rules.Parse("rules.yaml", []byte(`
+	set := try.To(rules.Parse("rules.yaml", []byte(`
 events:
   mail:
     user:
@@ -217,10 +209,8 @@ events:
     user:
       - {limits: 5/h, plans: {pro: 9/h}}
       - {limits: 20/d}
-`))
-	require.NoError(t, err)
-	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-	require.NoError(t, err)
+`)))(t)
+	c := try.To(counter.New(memory.New(memory.Config{}), counter.Config{}))(t)
 	planOf := func(_ context.Context, c limiter.Call) string {
 		if c.Feature.Of("ip") { // else
 			return "pro"
@@ -228,10 +218,9 @@ events:
 		return strings.TrimPrefix(c.Feature.Value(), "of ")
 	}
 	all := set.PlansBy(planOf)
-	_, err = limiter.New(c, limiter.Config{Rules: all})
+	_, err := limiter.New(c, limiter.Config{Rules: all})
 	require.EqualError(t, err, `limiter: rule "login" by "user": Config.Rules[3].LimitsOf is set here or in Config.Rules[2], want a single rule for the event and kind then`)
-	lim, err := limiter.New(c, limiter.Config{Rules: all[:2]})
-	require.NoError(t, err)
+	lim := try.To(limiter.New(c, limiter.Config{Rules: all[:2]}))(t)
 	for _, row := range []struct {
 		feature feature.Feature
 		limit   string
@@ -243,8 +232,7 @@ events:
 	} {
 		limit, soft := counter.MustLimits(row.limit)[0], 0
 		for n := range limit.Max + 1 {
-			v, err := lim.Allow(t.Context(), "mail", row.feature)
-			require.NoError(t, err)
+			v := try.To(lim.Allow(t.Context(), "mail", row.feature))(t)
 			require.Equal(t, n < limit.Max, v.Allowed, row.limit)
 			require.Equal(t, limit, v.Limit)
 			for _, s := range v.Soft {

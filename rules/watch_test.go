@@ -16,6 +16,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/rules"
 )
@@ -34,18 +35,16 @@ func watched(t *testing.T, f func(path string, w *rules.Watcher, applied *[]stri
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, of("5/m"))
 	synctest.Test(t, func(t *testing.T) {
-		set, err := rules.Load(path)
-		require.NoError(t, err)
+		set := try.To(rules.Load(path))(t)
 		var applied []string
 		var refuse atomic.Bool
-		w, err := rules.Watch(set, rules.WatchConfig{Apply: func(set *rules.Set) error {
+		w := try.To(rules.Watch(set, rules.WatchConfig{Apply: func(set *rules.Set) error {
 			applied = append(applied, set.Rules[0].Limits.String())
 			if refuse.Load() {
 				return errRefused
 			}
 			return nil
-		}})
-		require.NoError(t, err)
+		}}))(t)
 		f(path, w, &applied, &refuse)
 		w.Close()
 		w.Close()
@@ -185,16 +184,13 @@ func TestRefusedByApply(t *testing.T) {
 
 func TestWatchWants(t *testing.T) {
 	apply := func(*rules.Set) error { return nil }
-	parsed, err := rules.Parse("rules.yaml", []byte(of("5/m")))
-	require.NoError(t, err)
-	_, err = rules.Watch(parsed, rules.WatchConfig{Apply: apply})
+	parsed := try.To(rules.Parse("rules.yaml", []byte(of("5/m"))))(t)
+	_, err := rules.Watch(parsed, rules.WatchConfig{Apply: apply})
 	require.EqualError(t, err, "rules: Watch: the set has no file, want a set of Load")
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, of("5/m"))
-	loaded, err := rules.Load(path)
-	require.NoError(t, err)
-	_, err = rules.Watch(loaded, rules.WatchConfig{})
-	require.ErrorContains(t, err, "WatchConfig.Apply is nil")
+	loaded := try.To(rules.Load(path))(t)
+	require.ErrorContains(t, try.Err(rules.Watch(loaded, rules.WatchConfig{})), "WatchConfig.Apply is nil")
 	_, err = rules.Watch(loaded, rules.WatchConfig{Apply: apply, Every: time.Microsecond})
 	require.ErrorContains(t, err, "WatchConfig.Every is 1µs, want 1ms or more")
 }
@@ -205,18 +201,14 @@ func TestRefusedFilesAreLogged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, of("2/d"))
 	synctest.Test(t, func(t *testing.T) {
-		set, err := rules.Load(path)
-		require.NoError(t, err)
-		count, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-		require.NoError(t, err)
-		lim, err := limiter.New(count, limiter.Config{Rules: set.Rules, Logger: slog.New(slog.DiscardHandler)})
-		require.NoError(t, err)
+		set := try.To(rules.Load(path))(t)
+		count := try.To(counter.New(memory.New(memory.Config{}), counter.Config{}))(t)
+		lim := try.To(limiter.New(count, limiter.Config{Rules: set.Rules, Logger: slog.New(slog.DiscardHandler)}))(t)
 		var log bytes.Buffer
 		before := slog.Default()
 		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 		defer slog.SetDefault(before)
-		w, err := rules.Watch(set, rules.WatchConfig{Apply: func(set *rules.Set) error { return lim.Replace(set.Rules...) }, Read: lim.RulesRead})
-		require.NoError(t, err)
+		w := try.To(rules.Watch(set, rules.WatchConfig{Apply: func(set *rules.Set) error { return lim.Replace(set.Rules...) }, Read: lim.RulesRead}))(t)
 		defer w.Close()
 		require.Zero(t, lim.Stats().RulesRead)
 		pass(within)

@@ -6,13 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
-func parsed(t *testing.T, text string) Period {
-	return try.To(ParsePeriod(text))(t)
-}
+func parsed(t *testing.T, text string) Period { return try.To(ParsePeriod(text))(t) }
 
 // naive are the first instants of all periods in some years, by a walk minute by minute:
 // a period begins when the latest date that the clocks have shown is the first of one.
@@ -150,8 +149,7 @@ func TestParsePeriod(t *testing.T) {
 		"month from":            `want one time zone after month`,
 		"month from 15":         `want one time zone after month from 15, such as month from 15 in UTC`,
 	} {
-		_, err := ParsePeriod(text)
-		require.ErrorContains(t, err, says, "%q", text)
+		require.ErrorContains(t, try.Err(ParsePeriod(text)), says, "%q", text)
 	}
 }
 

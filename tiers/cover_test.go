@@ -11,9 +11,7 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
-func mustParse(t testing.TB, s string) Ladder {
-	return try.To(Parse(s))(t)
-}
+func mustParse(t testing.TB, s string) Ladder { return try.To(Parse(s))(t) }
 
 // A window of N finest buckets that ends at the end of one: the reads over
 // every phase of now, as docs/design.md tells them.
@@ -162,8 +160,7 @@ func TestCoverFarFromNow(t *testing.T) {
 		}
 	}
 	for _, now := range []time.Time{{}, cover.MinTime.Add(-1), cover.MaxTime, time.Unix(1<<40, 0)} {
-		_, err := Default.Cover(now, time.Hour, 0)
-		require.ErrorContains(t, err, "out of range")
+		require.ErrorContains(t, try.Err(Default.Cover(now, time.Hour, 0)), "out of range")
 	}
 }
 

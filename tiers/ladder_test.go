@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 func TestParseRoundTrips(t *testing.T) {
@@ -67,8 +68,7 @@ func TestParseNamesTheMistake(t *testing.T) {
 		require.ErrorContains(t, err, want, "%q", in)
 		require.ErrorContains(t, err, "tiers: ")
 	}
-	_, err := New()
-	require.ErrorContains(t, err, "at least one tier")
+	require.ErrorContains(t, try.Err(New()), "at least one tier")
 }
 
 func TestFor(t *testing.T) {
@@ -135,15 +135,11 @@ func TestFinestNamesTheWindow(t *testing.T) {
 		10 * time.Minute:     "a window of 10m would be read in buckets of 1h",
 		time.Second / 2:      "a window of 500ms would be read in buckets of 1s",
 	} {
-		_, err := l.Finest(window)
-		require.ErrorContains(t, err, want)
-		_, err = l.Cover(time.Unix(0, 0), window, 0)
-		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, try.Err(l.Finest(window)), want)
+		require.ErrorContains(t, try.Err(l.Cover(time.Unix(0, 0), window, 0)), want)
 	}
-	_, err := l.Cover(time.Unix(0, 0), time.Minute, -1)
-	require.ErrorContains(t, err, "skew -1ns")
-	_, err = (Ladder{}).Finest(time.Hour)
-	require.Error(t, err)
+	require.ErrorContains(t, try.Err(l.Cover(time.Unix(0, 0), time.Minute, -1)), "skew -1ns")
+	require.Error(t, try.Err((Ladder{}).Finest(time.Hour)))
 	require.Equal(t, -1, Ladder{}.Decision(time.Hour))
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/abacus-go/abacus/backend/backendtest"
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // A server with meta commands, and a server without. The two wait for the clock
@@ -69,10 +70,7 @@ func TestProcesses(t *testing.T) {
 func TestPause(t *testing.T) {
 	server := servertest.StartMemcached(t)
 	backendtest.Pause(t, server.Pause, server.Resume, func(t testing.TB) backend.Store {
-		s, err := memcache.New(memcache.Config{}, server.Addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := try.To(memcache.New(memcache.Config{}, server.Addr))(t)
 		t.Cleanup(func() { s.Close() })
 		return s
 	})

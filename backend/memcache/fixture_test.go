@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/internal/testkit/try"
+	"github.com/abacus-go/abacus/internal/ticket"
 )
 
 // tell sends a line to a memcached and returns the answer, up to a line in
@@ -51,9 +51,7 @@ func stat(t testing.TB, addr, name string) string {
 	return ""
 }
 
-func number(t testing.TB, s string) int64 {
-	return try.To(strconv.ParseInt(s, 10, 64))(t)
-}
+func number(t testing.TB, s string) int64 { return try.To(strconv.ParseInt(s, 10, 64))(t) }
 
 // left returns the seconds that an item has left to live.
 func left(t testing.TB, addr, item string) float64 {
@@ -64,13 +62,7 @@ func left(t testing.TB, addr, item string) float64 {
 }
 
 // crowd calls f for each number below n, all at once.
-func crowd(n int, f func(i int)) {
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() { f(i) })
-	}
-	all.Wait()
-}
+var crowd = ticket.SideBySide
 
 // newFake starts a server for the test, with meta commands or without. Many goroutines
 // call reply, once for each line, and send the result; "" closes the connection.

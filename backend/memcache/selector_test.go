@@ -187,9 +187,7 @@ func TestConfig(t *testing.T) {
 		"memcache: Config.Conns is -3, want zero or more":       {Conns: -3},
 		"memcache: no servers, want at least one":               {},
 	} {
-		_, err := New(cfg)
-		require.EqualError(t, err, want)
+		require.EqualError(t, try.Err(New(cfg)), want)
 	}
-	_, err := NewSelector()
-	require.EqualError(t, err, "memcache: no servers, want at least one")
+	require.EqualError(t, try.Err(NewSelector()), "memcache: no servers, want at least one")
 }

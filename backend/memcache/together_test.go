@@ -102,8 +102,7 @@ func TestATakingBackIsListenedFor(t *testing.T) {
 func TestATakingBackNeedsNoSecondToken(t *testing.T) {
 	s := newStore(t, memcache.Config{MaxInFlight: 1, IOTimeout: 5 * time.Second}, servertest.Memcached(t))
 	require.EqualValues(t, backend.MaxCount, add(t, s, "k", backend.MaxCount, 1))
-	err := s.Do(context.Background(), adding("k", 5, slot(1)))
-	require.ErrorIs(t, err, backend.ErrMaxCount)
+	require.ErrorIs(t, s.Do(context.Background(), adding("k", 5, slot(1))), backend.ErrMaxCount)
 	require.Zero(t, s.Stats().TakingBackFailed)
 }
 

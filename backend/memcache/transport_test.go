@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
@@ -403,9 +404,7 @@ func TestTLS(t *testing.T) {
 			}
 			op := readingToo(adding("k", 1, slot(20)))
 			op.Deadline = time.Now().Add(patience)
-			if err := s.Do(context.Background(), op); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, s.Do(context.Background(), op))
 			sum.Add(1)
 		}
 	})

@@ -7,12 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/backend/backendtest"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // A store with room has no findings, and a check takes no memory for good.
@@ -96,4 +97,22 @@ func TestCheckAfterTheClockWasSetBack(t *testing.T) {
 	require.True(t, v.Allowed)
 	require.NoError(t, c.Add(t.Context(), counter.Key{Event: "e", Feature: "new"}, 1))
 	require.NoError(t, c.Check(t.Context()), "hits are counted")
+}
+
+// The contents of a store in memory are its snapshot.
+func TestErase(t *testing.T) {
+	t.Parallel()
+	backendtest.Erase(t, func(testing.TB) (backend.Store, backendtest.Contents) {
+		s := memory.New(memory.Config{})
+		return s, func() (string, error) {
+			var b strings.Builder
+			err := s.Snapshot(&b)
+			return b.String(), err
+		}
+	})
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	backendtest.Run(t, func(testing.TB) backend.Store { return memory.New(memory.Config{}) })
 }

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 

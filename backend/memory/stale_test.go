@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/internal/testkit/try"

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
@@ -51,9 +52,7 @@ func mustTake(t testing.TB, s *Store, take *backend.TakeRequest) *backend.TakeRe
 	return take
 }
 
-func per(max int64, window time.Duration) counter.Limit {
-	return counter.Limit{Max: max, Per: window}
-}
+func per(max int64, window time.Duration) counter.Limit { return counter.Limit{Max: max, Per: window} }
 
 // Everything at once on a store that is always full: no deadlock, no lost
 // bucket, no count beyond the limit.
@@ -208,9 +207,7 @@ func TestStepsAllocateNothing(t *testing.T) {
 		}
 		op.Now, op.Read[0].First = now, op.Add[0].Index-59
 		for _, op.N = range []int64{2, -1} {
-			if err := s.Do(context.Background(), op); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, s.Do(context.Background(), op))
 		}
 		now = now.Add(20 * time.Second)
 	}

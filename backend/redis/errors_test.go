@@ -225,8 +225,7 @@ func TestALeafThatWasCut(t *testing.T) {
 	const begins = stretch / coarse * coarse
 	require.EqualValues(t, stretch-begins+2, try.To(add(stretch+1))(t))
 	require.NoError(t, client.Set(ctx, leaf[0], client.GetRange(ctx, leaf[0], 0, begins*2-2).Val(), goredis.KeepTTL).Err())
-	_, err := add(stretch + 2)
-	require.ErrorContains(t, err, "not written by this store")
+	require.ErrorContains(t, try.Err(add(stretch+2)), "not written by this store")
 }
 
 // A root of the right shape whose entries are not there, or are out of order, is an
@@ -261,4 +260,17 @@ func TestARootThatClaimsTooMuch(t *testing.T) {
 			require.Less(t, client.StrLen(ctx, key).Val(), int64(10_000), what)
 		}
 	}
+}
+
+// Of several groups of tiers none is added to if any is full.
+func TestAFullGroupLeavesTheOthersAlone(t *testing.T) {
+	addr := servertest.Redis(t)
+	c := newCounter(t, open(t, "redis://"+addr), counter.Config{Ladder: mustLadder(t, "1s:1m, 1m:1d")})
+	require.NoError(t, c.Add(ctx, signup, backend.MaxCount-1))
+	for range 3 {
+		require.ErrorIs(t, c.Add(ctx, signup, 2), backend.ErrMaxCount)
+	}
+	require.NoError(t, c.Add(ctx, signup, 1))
+	n := try.To(c.Count(ctx, signup, time.Minute))(t)
+	require.Equal(t, int64(backend.MaxCount), n.High)
 }

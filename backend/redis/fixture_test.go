@@ -9,7 +9,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/internal/testkit/try"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -70,13 +70,7 @@ func onClient(t testing.TB, url string, cfg redis.Config, tweaks ...func(*goredi
 }
 
 // crowd calls f for each number below n, all at once.
-func crowd(n int, f func(i int)) {
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() { f(i) })
-	}
-	all.Wait()
-}
+var crowd = ticket.SideBySide
 
 // warmed brings n connections into the pool of a client. A new connection begins with a
 // greeting, so calls reach a server that stands still on connections that are there.
@@ -170,9 +164,7 @@ func seedOf(t *testing.T) uint64 {
 // name is the key of a subtest.
 func name(i int) counter.Key { return counter.Key{Event: "signup", Feature: fmt.Sprint("user:", i)} }
 
-func mustLadder(t testing.TB, s string) tiers.Ladder {
-	return try.To(tiers.Parse(s))(t)
-}
+func mustLadder(t testing.TB, s string) tiers.Ladder { return try.To(tiers.Parse(s))(t) }
 
 // adding is an addition to all buckets of a key at now, or its undo.
 func adding(key string, l tiers.Ladder, now time.Time, n int64) *backend.Request {

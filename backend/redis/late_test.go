@@ -14,6 +14,7 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
@@ -36,9 +37,7 @@ func TestASubscriptionByADialer(t *testing.T) {
 	defer writing.Wait()
 	writing.Go(func() {
 		for range pings {
-			if err := subscription.Ping(ctx); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, subscription.Ping(ctx))
 		}
 	})
 	for pongs := 0; pongs < pings; {

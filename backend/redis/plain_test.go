@@ -15,6 +15,7 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
@@ -111,9 +112,7 @@ func TestPlainCountsAreNeverSeenBelowZero(t *testing.T) {
 	s, client := openPlain(t, "redis://"+addr), raw(t, addr)
 	do := func(n int64) int64 {
 		r := adding("ab:k", mustLadder(t, "1s:1m"), second, n)
-		if err := s.Do(ctx, r); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, s.Do(ctx, r))
 		return r.Add[0].Count
 	}
 	const callers, calls = 6, 300

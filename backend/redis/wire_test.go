@@ -10,12 +10,15 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
+	"github.com/abacus-go/abacus/tiers"
 )
 
 // command returns the bytes of a call of a function.
@@ -99,4 +102,41 @@ func TestTheRestOfAPipelineIsTakenBack(t *testing.T) {
 	require.EqualValues(t, 3, dialer.takenBack.Load())
 	require.EqualValues(t, 1, dialer.tooLate.Load())
 	require.Zero(t, dialer.notTaken.Load()+dialer.abandoned.Load())
+}
+
+// What undoes a late step that was made several times undoes as much as the answer says.
+func TestTakeBackOfSeveralTimes(t *testing.T) {
+	ask := request{}
+	ask.begin(modeCount, false, true)
+	ask[optionsAt] |= timesOption
+	ask.uint(9, timesBytes)
+	answer := append([]byte{timesByte}, 0, 0, 0, 0, 0, 1, 2, 'x', 'y')
+	of := try.To(readReply(bufio.NewReader(strings.NewReader(fmt.Sprintf("$%d\r\n%s\r\n", len(answer), answer)))))(t)
+	require.Equal(t, countedTimes+258, of)
+	require.Equal(t, of, outcomeOf(string(answer)))
+	require.True(t, ask.takeBack(of))
+	require.EqualValues(t, modeBack, ask[modeAt])
+	require.EqualValues(t, 258, number(string(ask[len(ask)-timesBytes:])))
+
+	for short, want := range map[string]outcome{"": notCounted, "\x04": notCounted, "\x01": counted, "\x03\x00": countedPart} {
+		of := try.To(readReply(bufio.NewReader(strings.NewReader(fmt.Sprintf("$%d\r\n%s\r\n", len(short), short)))))(t)
+		require.Equal(t, want, of)
+		require.Equal(t, want, outcomeOf(short))
+	}
+}
+
+// An answer that no script of the store gives is an error, not a panic and not
+// a zero.
+func TestRootsThatAreNone(t *testing.T) {
+	g := groupsOf(nil, tiers.Default)[0]
+	head := "\x02\x00\x00\x00\x00\x00\x00\x00\x00"
+	for _, value := range []string{"7", head, head + "1234", "\x03" + head[1:] + "12345678", head + "1234567"} {
+		require.ErrorIs(t, try.Err(parseRoot(g, value)), errDamaged, "%q", value)
+	}
+	try.To(parseRoot(g, head+"123456"))(t)
+	for kind, leaf := range map[int]string{1: "123", 2: "1", 3: "123", 4: "123456", 5: "", 7: "1234567"} {
+		require.ErrorIs(t, try.Err(under(leaf, kind, 1, 1<<52)), errDamaged, "%d %q", kind, leaf)
+	}
+	require.ErrorIs(t, try.Err(under("\x00\x00\x00\x09", sparseKind, 1, 8)), errDamaged, "a leaf has more than its share")
+	require.EqualValues(t, 9, try.To(under("\x00\x00\x00\x09", sparseKind, 1, 9))(t))
 }

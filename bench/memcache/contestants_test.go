@@ -14,6 +14,8 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -260,4 +262,41 @@ func (m *meter) measure(b *bench, calls int, work func()) {
 		additions += after[name] - before[name]
 	}
 	m.additions = append(m.additions, additions/n)
+}
+
+// A limiter that does not count would win every race; a limiter that loses hits of
+// fresh keys would win the race of fresh keys.
+func TestEveryContestantCountsAndRefuses(t *testing.T) {
+	b := newBench(t)
+	for _, kind := range kinds {
+		t.Run(fmt.Sprintf("%s, %d", kind.name, kind.limits), func(t *testing.T) {
+			limits := counter.MustLimits("30/m, 20/h, 7/d")[3-kind.limits:]
+			c := kind.make(t, b.setting(limits))
+			for round := range 20 {
+				key := fmt.Sprint("key", round)
+				if c.ready != nil {
+					require.NoError(t, c.ready(key))
+				}
+				var admitted atomic.Int64
+				var all sync.WaitGroup
+				for range 12 {
+					all.Go(func() {
+						if err := c.hit(key); err == nil {
+							admitted.Add(1)
+						} else if !errors.Is(err, errRefused) {
+							t.Error(err)
+						}
+					})
+				}
+				all.Wait()
+				if kind.limits == 0 {
+					require.EqualValues(t, 12, admitted.Load())
+					continue
+				}
+				require.EqualValues(t, 7, admitted.Load())
+				require.ErrorIs(t, c.hit(key), errRefused)
+				require.ErrorIs(t, c.refused(key), errRefused)
+			}
+		})
+	}
 }

@@ -249,9 +249,7 @@ type floor struct {
 	now    time.Time
 }
 
-func newFloor(counter.Limits) (contestant, error) {
-	return &floor{counts: map[string]*int64{}}, nil
-}
+func newFloor(counter.Limits) (contestant, error) { return &floor{counts: map[string]*int64{}}, nil }
 
 func (f *floor) hit(key string) error {
 	now := time.Now()

@@ -7,6 +7,7 @@ package redis_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 	"github.com/throttled/throttled/v2"
 	"github.com/throttled/throttled/v2/store/goredisstore.v9"
 	ulule "github.com/ulule/limiter/v3"
@@ -260,4 +262,41 @@ func newThrottled(t *testing.T, set setting) *contestant {
 	}
 	c.rule = leaking
 	return c
+}
+
+// A limiter that does not count would win every race.
+func TestEveryContestantCountsAndRefuses(t *testing.T) {
+	b := newBench(t)
+	for _, kind := range withPlain {
+		t.Run(kind.name, func(t *testing.T) {
+			for _, row := range []struct {
+				limits string
+				room   int
+			}{
+				{"7/d", 7},
+				{"30/m, 20/h, 7/d", 7},
+				{"2/m, 20/h, 70/d", 2},
+			} {
+				c := kind.make(t, b.setting(counter.MustLimits(row.limits)))
+				for _, key := range []string{"a", "b"} {
+					for i := range row.room {
+						require.NoError(t, c.hit(key), "hit %d under %s", i, row.limits)
+					}
+					require.ErrorIs(t, c.hit(key), errRefused, row.limits)
+					require.NoError(t, c.hit(fmt.Sprint("not ", key)))
+					for range 3 {
+						if err := c.refused(key); err != nil {
+							require.ErrorIs(t, err, errRefused)
+						}
+					}
+					require.ErrorIs(t, c.refused(key), errRefused)
+				}
+			}
+		})
+	}
+	stored := try.To(b.client.Keys(ctx, "*").Result())(t)
+	require.NotEmpty(t, stored)
+	for _, key := range stored {
+		require.Positive(t, try.To(b.client.TTL(ctx, key).Result())(t), "time to live of %s", key)
+	}
 }

@@ -41,10 +41,8 @@ func newFixed(_ *testing.T, set setting) *contestant {
 		hit:     func(key string) error { return ask(key, set.limits) },
 		refused: func(key string) error { return ask(key, set.usedUp(0)) },
 		used:    func(key string) (int64, error) { return set.client.Get(ctx, name(key, last)).Int64() },
-		spent: func(before, after map[string]stat) stat {
-			return sum(before, after, "incr", "expire")
-		},
-		stored: set.prefix + ":*", rule: calendar,
+		spent:   func(before, after map[string]stat) stat { return sum(before, after, "incr", "expire") },
+		stored:  set.prefix + ":*", rule: calendar,
 	}
 }
 

@@ -201,9 +201,7 @@ func takes(t *testing.T, events []event) (admitted int64, keys int) {
 	for i := range events {
 		now = time.UnixMicro(events[i].at)
 		v, err := c.Take(context.Background(), events[i].key, 1, parsed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if v.Allowed {
 			admitted++
 		}

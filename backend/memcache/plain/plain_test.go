@@ -33,9 +33,7 @@ func client(t testing.TB, addrs ...string) *memcache.Client {
 	return c
 }
 
-func newStore(t testing.TB, c *memcache.Client) *plain.Store {
-	return try.To(plain.New(c))(t)
-}
+func newStore(t testing.TB, c *memcache.Client) *plain.Store { return try.To(plain.New(c))(t) }
 
 func adding(n int64, minutes ...int64) *backend.Request {
 	r := &backend.Request{Key: "k", Ladder: tiers.Default, Now: time.Now(), N: n}
@@ -57,8 +55,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestNoClient(t *testing.T) {
-	_, err := plain.New(nil)
-	require.EqualError(t, err, "memcache: NewFromClient: client is nil, want a gomemcache client")
+	require.EqualError(t, try.Err(plain.New(nil)), "memcache: NewFromClient: client is nil, want a gomemcache client")
 }
 
 // One server or several, and the client is left as it is.
@@ -188,9 +185,8 @@ func TestAnswersToAnAddition(t *testing.T) {
 // Check and Erase report the missing commands.
 func TestWhatItCannotDo(t *testing.T) {
 	s := newStore(t, client(t, servertest.Memcached(t)))
-	err := s.CheckServers(t.Context(), &backend.CheckRequest{Key: "ab:?check"})
-	require.ErrorIs(t, err, backend.ErrCondition)
-	err = newStore(t, client(t, "127.0.0.1:1")).CheckServers(t.Context(), &backend.CheckRequest{Key: "ab:?check"})
+	require.ErrorIs(t, s.CheckServers(t.Context(), &backend.CheckRequest{Key: "ab:?check"}), backend.ErrCondition)
+	err := newStore(t, client(t, "127.0.0.1:1")).CheckServers(t.Context(), &backend.CheckRequest{Key: "ab:?check"})
 	require.False(t, errors.Is(err, backend.ErrCondition), "%v", err)
 	require.ErrorContains(t, err, "connection refused")
 	ladder := tiers.For(time.Hour)

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 func TestChart(t *testing.T) {

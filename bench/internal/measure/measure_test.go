@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 func TestKeysAreDistinct(t *testing.T) {

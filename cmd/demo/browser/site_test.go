@@ -6,10 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // deny signs up twice with one address: the second is denied.

@@ -71,9 +71,7 @@ func looks(t *testing.T, of *Source) *watch {
 	return &watch{source: of, ctx: t.Context(), servers: map[string]*serverState{}}
 }
 
-func ofWatched(t *testing.T, w *Config) *Source {
-	return try.To(OfStore(t.Context(), w))(t)
-}
+func ofWatched(t *testing.T, w *Config) *Source { return try.To(OfStore(t.Context(), w))(t) }
 
 // condition is a condition of a look.
 func (l *look) condition(t *testing.T, name string) (found *condition) {

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -68,8 +68,7 @@ func TestCount(t *testing.T) {
 		require.Equal(t, want, got, in)
 	}
 	for _, in := range []string{"", " ", " 9", "-1", "+1", "1_0", "0x1", "nine", "9\n", "9223372036854775808", "18446744073709551616"} {
-		_, err := Count([]byte(in))
-		require.ErrorContains(t, err, "holds ", "%q", in)
+		require.ErrorContains(t, try.Err(Count([]byte(in))), "holds ", "%q", in)
 	}
 }
 
@@ -98,13 +97,11 @@ func TestExpiry(t *testing.T) {
 		require.Equal(t, row.want, got, row.ttl)
 	}
 	for _, ttl := range []time.Duration{0, -1} {
-		_, err := Expiry(ttl, now)
-		require.ErrorContains(t, err, "memcache: TTL")
+		require.ErrorContains(t, try.Err(Expiry(ttl, now)), "memcache: TTL")
 	}
 	// A 32-bit date ends in January 2038.
 	late := time.Date(2038, 1, 1, 0, 0, 0, 0, time.UTC)
-	_, err := Expiry(30*day, late)
-	require.ErrorContains(t, err, "memcache: TTL 30d ends after 2038-01-19")
+	require.ErrorContains(t, try.Err(Expiry(30*day, late)), "memcache: TTL 30d ends after 2038-01-19")
 	require.EqualValues(t, 29*86_400+62, try.To(Expiry(29*day, late))(t))
 	last := try.To(Expiry(math.MaxInt32*time.Second-time.Duration(late.Unix())*time.Second-63*time.Second+24*day, late.Add(-24*day)))(t)
 	require.Positive(t, last)

@@ -233,8 +233,7 @@ func TestNewRefuses(t *testing.T) {
 		"limit 9/10.000001ms: Per is 10.000001ms, want whole":              {{Max: 9, Per: 10*time.Millisecond + 1}},
 		"limit 99999999999/s: Max is 99999999999, want 0 to":               {{Max: 99_999_999_999, Per: time.Second}},
 	} {
-		_, err := New(Config{Limits: limits, Store: inMemory(t)})
-		require.ErrorContains(t, err, text)
+		require.ErrorContains(t, try.Err(New(Config{Limits: limits, Store: inMemory(t)})), text)
 	}
 	_, err := New(Config{Limits: counter.MustLimits("1/s"), Store: inMemory(t), Skew: 25 * time.Hour})
 	require.EqualError(t, err, "skew is 1d1h, want at most 1d")
@@ -364,8 +363,7 @@ func TestProgressAndInterrupt(t *testing.T) {
 			}
 		}
 		c = try.To(New(cfg))(t)
-		_, err = c.Run(ctx, log)
-		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, try.Err(c.Run(ctx, log)), context.Canceled)
 	}
 }
 

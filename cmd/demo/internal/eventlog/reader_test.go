@@ -10,8 +10,9 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // read reads a whole log, going on after bad lines.

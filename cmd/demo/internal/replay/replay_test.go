@@ -256,12 +256,10 @@ func TestFailures(t *testing.T) {
 func TestWrongConfig(t *testing.T) {
 	cfg := config(t, "2/s, 3/d")
 	cfg.Ladder = tiers.For(time.Hour)
-	_, err := New(cfg)
-	require.ErrorContains(t, err, "limit 3/d: tiers: a window of 1d")
+	require.ErrorContains(t, try.Err(New(cfg)), "limit 3/d: tiers: a window of 1d")
 	cfg = config(t, "2/s")
 	cfg.Skew = 25 * time.Hour
-	_, err = New(cfg)
-	require.ErrorContains(t, err, "counter: Config.Skew is 1d1h")
+	require.ErrorContains(t, try.Err(New(cfg)), "counter: Config.Skew is 1d1h")
 }
 
 // An interrupt does not wait for the next line of a pipe, and all lines before

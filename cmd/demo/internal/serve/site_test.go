@@ -35,9 +35,7 @@ func visit(s *Server, path, accept string, form url.Values) *httptest.ResponseRe
 	return w
 }
 
-func newServer(t *testing.T) *Server {
-	return try.To(New(t.Context()))(t)
-}
+func newServer(t *testing.T) *Server { return try.To(New(t.Context()))(t) }
 
 // A visitor is denied until the last second of Retry-After, and then admitted.
 func TestSiteAdmitsAtRetryAfter(t *testing.T) {

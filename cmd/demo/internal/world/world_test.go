@@ -21,9 +21,7 @@ func newWorld(t *testing.T, limit counter.Limit, seed uint64) *world.World {
 	return try.To(world.New(limit, seed))(t)
 }
 
-func frame(t *testing.T, w *world.World) *world.Frame {
-	return try.To(w.Frame(t.Context()))(t)
-}
+func frame(t *testing.T, w *world.World) *world.Frame { return try.To(w.Frame(t.Context()))(t) }
 
 func racer(t *testing.T, f *world.Frame, name string) world.Racer {
 	t.Helper()
