@@ -166,6 +166,11 @@ func TestBodyBound(t *testing.T) {
 			got := try.To(readBody(q.next(noContext)))(t)
 			require.Equal(t, len(body), len(got), "the handler reads all of it even so")
 			require.Equal(t, c.announced, q.next(noContext).ContentLength)
+
+			r, source = countedRequest("", body)
+			r.ContentLength = c.announced
+			newRequest(r, c.maxBody).discard()
+			require.Equal(t, c.consumed, source.read, "what no one reads is read as far")
 		})
 	}
 }
