@@ -139,6 +139,10 @@ func TestMistakesAreTheCallers(t *testing.T) {
 				require.Zero(t, plain.trips)
 			}
 			requireCount(t, c, signup, time.Hour, 0)
+			for range 3 {
+				try.To(c.Take(ctx, signup, 1, limits("9/d")))(t)
+			}
+			require.ErrorIs(t, try.Err(c.Take(done, signup, 1, limits("9/d"))), context.Canceled, "of a key that is known, too")
 			wild := newCounter(t, path.store(), counter.Config{Now: func() time.Time { return time.Time{} }})
 			require.ErrorContains(t, try.Err(wild.Take(ctx, signup, 1, one)), "counter: Config.Now: ")
 		})

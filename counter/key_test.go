@@ -40,6 +40,8 @@ func TestKeysAreReadable(t *testing.T) {
 	m := makers(t)["plain"]
 	require.Equal(t, "ab:16CTp:signup:ip:203.0.113.9", string(m.append(nil, Key{"signup", "ip:203.0.113.9"})))
 	require.Equal(t, "ab:16CTp:a%3Ab:c%20%25%7B%7D%FF", string(m.append(nil, Key{"a:b", "c %{}\xff"})))
+	plain := "ab:16CTp:e:" + strings.Repeat("f", 189)
+	require.Equal(t, plain, string(m.append(nil, Key{"e", plain[len("ab:16CTp:e:"):]})), "of 200 bytes")
 	longest := "ab:16CTp#" + strings.Repeat("e", 147) + ":"
 	require.Equal(t, longest, string(m.append(nil, Key{strings.Repeat("e", 147), strings.Repeat("f", 44)})[:len(longest)]), "of 200 bytes with the digest")
 }
