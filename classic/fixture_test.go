@@ -15,6 +15,7 @@ import (
 	"github.com/abacus-go/abacus/classic"
 	"github.com/abacus-go/abacus/classic/servers"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // patience is more than any answer on a busy machine takes.
@@ -115,16 +116,13 @@ func each(t *testing.T, f func(t *testing.T, k kind), except ...string) {
 }
 
 func (k kind) new(t testing.TB, max int64, per time.Duration, room int64, s *classic.Store) classic.Measured {
-	l, err := k.make(counter.Limit{Max: max, Per: per}, room, s)
-	require.NoError(t, err)
+	l := try.To(k.make(counter.Limit{Max: max, Per: per}, room, s))(t)
 	require.Equal(t, k.name, l.Name())
 	return l
 }
 
 func memory(t testing.TB, cfg classic.Config) *classic.Store {
-	s, err := classic.Memory(cfg)
-	require.NoError(t, err)
-	return s
+	return try.To(classic.Memory(cfg))(t)
 }
 
 // onRedis is a store on the server at addr.
@@ -132,9 +130,7 @@ func onRedis(t testing.TB, addr string, cfg classic.Config) *classic.Store {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = patience
 	}
-	s, err := servers.Redis(client(t, addr), cfg)
-	require.NoError(t, err)
-	return s
+	return try.To(servers.Redis(client(t, addr), cfg))(t)
 }
 
 // both are a store in memory and one on the server at addr.
@@ -153,9 +149,7 @@ func client(t testing.TB, addr string) *goredis.Client {
 
 // held is the memory of a key.
 func held(t testing.TB, l classic.Measured, key counter.Key) int64 {
-	n, err := l.Bytes(ctx, key)
-	require.NoError(t, err)
-	return n
+	return try.To(l.Bytes(ctx, key))(t)
 }
 
 // since returns the cost of a limiter since a former cost.
@@ -165,9 +159,7 @@ func since(l classic.Measured, before classic.Cost) classic.Cost {
 }
 
 func take(t testing.TB, l classic.Limiter, key counter.Key, n int64) counter.Verdict {
-	v, err := l.Take(ctx, key, n)
-	require.NoError(t, err)
-	return v
+	return try.To(l.Take(ctx, key, n))(t)
 }
 
 // dice is a random source with a seed in the log, to repeat a failed test.

@@ -15,6 +15,7 @@ import (
 	"github.com/abacus-go/abacus/classic/servers"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 func memcached(t testing.TB, addr string, cfg classic.Config) *classic.Store {
@@ -24,22 +25,17 @@ func memcached(t testing.TB, addr string, cfg classic.Config) *classic.Store {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = patience
 	}
-	s, err := servers.Memcached(client, cfg)
-	require.NoError(t, err)
-	return s
+	return try.To(servers.Memcached(client, cfg))(t)
 }
 
 // ask sends a line to a server, and returns the answer up to the end.
 func ask(t *testing.T, addr, line, end string) string {
-	conn, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
+	conn := try.To(net.Dial("tcp", addr))(t)
 	defer conn.Close()
-	_, err = conn.Write([]byte(line + "\r\n"))
-	require.NoError(t, err)
+	try.To(conn.Write([]byte(line + "\r\n")))(t)
 	var answer strings.Builder
 	for in := bufio.NewReader(conn); !strings.HasSuffix(answer.String(), end+"\r\n"); {
-		line, err := in.ReadString('\n')
-		require.NoError(t, err)
+		line := try.To(in.ReadString('\n'))(t)
 		answer.WriteString(line)
 	}
 	return answer.String()
@@ -130,8 +126,7 @@ func TestMemcachedFails(t *testing.T) {
 	fails("")
 	server.Kill()
 	fails("")
-	_, err := l.Bytes(ctx, signup)
-	require.ErrorIs(t, err, counter.ErrStore)
+	require.ErrorIs(t, try.Err(l.Bytes(ctx, signup)), counter.ErrStore)
 }
 
 // The longest name there is fits into a name of memcached.

@@ -18,6 +18,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // failing checks an error of a store: all that the text must contain, and must
@@ -46,8 +47,7 @@ func TestRedisFails(t *testing.T) {
 			v, err := limiters[k.name].Take(ctx, signup, 1)
 			failing(t, k, v, err)
 			require.ErrorContains(t, err, want)
-			_, err = limiters[k.name].Bytes(ctx, signup)
-			require.ErrorIs(t, err, counter.ErrStore)
+			require.ErrorIs(t, try.Err(limiters[k.name].Bytes(ctx, signup)), counter.ErrStore)
 			long.Less(t, time.Since(began), 5*time.Second)
 		}
 	}
@@ -66,8 +66,7 @@ func TestRedisFails(t *testing.T) {
 	each(t, fails("redis: 127.0.0.1:"))
 	c := goredis.NewClient(&goredis.Options{Addr: server.Addr, Password: "secret", ContextTimeoutEnabled: true, DialerRetries: 1})
 	defer c.Close()
-	s, err := servers.Redis(c, classic.Config{})
-	require.NoError(t, err)
+	s := try.To(servers.Redis(c, classic.Config{}))(t)
 	v, err := kinds[0].new(t, 1, time.Minute, 0, s).Take(ctx, signup, 1)
 	failing(t, kinds[0], v, err)
 	require.NotContains(t, err.Error(), "secret")
@@ -85,8 +84,7 @@ func TestNoHitIsSentTwice(t *testing.T) {
 		far := goredis.NewClient(&goredis.Options{Addr: proxy.Addr, ContextTimeoutEnabled: true, MaxRetries: 5, MinRetryBackoff: time.Millisecond, MaxRetryBackoff: time.Millisecond})
 		defer far.Close()
 		c := clockAt(start)
-		s, err := servers.Redis(far, classic.Config{Now: c.now, Grace: grace, Timeout: patience})
-		require.NoError(t, err)
+		s := try.To(servers.Redis(far, classic.Config{Now: c.now, Grace: grace, Timeout: patience}))(t)
 		l := k.new(t, 100, time.Hour, 100, s)
 		take(t, l, signup, 1)
 		counted := counts(t, near, k)
@@ -127,8 +125,7 @@ func TestNoHitIsSentTwice(t *testing.T) {
 // counts are all values of a kind on the server.
 func counts(t *testing.T, c *goredis.Client, k kind) string {
 	var all strings.Builder
-	keys, err := c.Keys(ctx, "cl:"+k.name+":*").Result()
-	require.NoError(t, err)
+	keys := try.To(c.Keys(ctx, "cl:"+k.name+":*").Result())(t)
 	slices.Sort(keys)
 	for _, key := range keys {
 		if k.name == "sliding-log" {
@@ -192,8 +189,7 @@ func TestWhatIsStored(t *testing.T) {
 		stored := map[string]bool{}
 		for range 300 {
 			take(t, l, signup, 2)
-			keys, err := raw.Keys(ctx, "*").Result()
-			require.NoError(t, err)
+			keys := try.To(raw.Keys(ctx, "*").Result())(t)
 			for _, key := range keys {
 				if !stored[key] {
 					require.Contains(t, l.Keys(signup), key)
@@ -278,11 +274,9 @@ var callsOf = regexp.MustCompile(`cmdstat_(\w+):calls=(\d+)`)
 
 // commands counts the reading and the writing commands of a server.
 func commands(t *testing.T, c *goredis.Client) (reads, writes int64) {
-	info, err := c.Info(ctx, "commandstats").Result()
-	require.NoError(t, err)
+	info := try.To(c.Info(ctx, "commandstats").Result())(t)
 	for _, m := range callsOf.FindAllStringSubmatch(info, -1) {
-		n, err := strconv.ParseInt(m[2], 10, 64)
-		require.NoError(t, err)
+		n := try.To(strconv.ParseInt(m[2], 10, 64))(t)
 		switch m[1] {
 		case "get", "mget", "zcount", "zcard", "zrange":
 			reads += n
@@ -306,8 +300,7 @@ func TestCluster(t *testing.T) {
 	}, patience, time.Millisecond)
 	all := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{addr}, ContextTimeoutEnabled: true})
 	defer all.Close()
-	s, err := servers.Redis(all, classic.Config{Timeout: patience})
-	require.NoError(t, err)
+	s := try.To(servers.Redis(all, classic.Config{Timeout: patience}))(t)
 	require.Equal(t, "redis: cluster "+addr, s.String())
 	each(t, func(t *testing.T, k kind) {
 		l := k.new(t, 1, time.Minute, 1, s)
