@@ -38,6 +38,7 @@ type Config struct {
 	Reload         time.Duration   `yaml:"reload"`           // from one read of Rules to the next; default: 5s
 	Envoy          Envoy           `yaml:"envoy"`
 	Listen         Listen          `yaml:"listen"`
+	Connections    int             `yaml:"connections"` // at most, of each listener; default: 4096
 	TLS            *TLS            `yaml:"tls"`
 	Callers        []Caller        `yaml:"callers"`
 	Doors          map[string]Door `yaml:"doors"`
@@ -285,6 +286,11 @@ func (c *Config) check(d *decoder) {
 		c.Reload = rules.DefaultEvery
 	} else if c.Reload < time.Millisecond {
 		d.fail("reload", "the value is %s, want 1ms or more", c.Reload)
+	}
+	if d.lines["connections"] == 0 {
+		c.Connections = 4096
+	} else if c.Connections < 1 {
+		d.fail("connections", "the value is %d, want 1 or more", c.Connections)
 	}
 	if c.Rules == "" && c.Envoy.Rules == "" {
 		d.fail("rules", "the key is missing, want a file of rules, or envoy.rules")

@@ -42,6 +42,7 @@ doors:
     show: [ip, user]
 drain: 2s
 envoy: {rules: envoy, on_failure: fail-local, reflection: true}
+connections: 500
 `
 
 func unchanged(*Config) error { return nil }
@@ -65,13 +66,14 @@ func TestParse(t *testing.T) {
 		Doors: map[string]Door{"signup": {Event: "sign-up", Deny: 403, Show: []string{"ip", "user"}, Features: map[string]Source{
 			"ip": {Header: "X-Forwarded-For", Proxies: []Network{network}, Hops: 2}, "user": {Header: "X-User"},
 		}}},
-		Drain: 2 * time.Second,
+		Drain: 2 * time.Second, Connections: 500,
 	}, got)
 	require.NotContains(t, got.Store.String(), "secret-word")
 
 	least, err := Parse("f", []byte("rules: r\nlisten: {http: localhost:80}\ndoors: {a: {features: {user: {header: X}}}}"), unchanged)
 	require.NoError(t, err)
 	require.Equal(t, 5*time.Second, least.Drain)
+	require.Equal(t, 4096, least.Connections)
 	require.Equal(t, Door{Event: "a", Deny: 429, Features: map[string]Source{"user": {Header: "X"}}}, least.Doors["a"])
 }
 
@@ -79,7 +81,7 @@ func TestParse(t *testing.T) {
 // with the line, and never has a password.
 func TestFaults(t *testing.T) {
 	for _, row := range []struct{ was, is, want string }{
-		{"share: 0.5", "sahre: 0.5", `6: sahre: the key is unknown, want "callers", "decide_within"`},
+		{"share: 0.5", "sahre: 0.5", `6: sahre: the key is unknown, want "callers", "connections", "decide_within"`},
 		{"share: 0.5", "share: 1.5", "6: share: the value is 1.5, want above 0"},
 		{"share: 0.5", "share: .nan", `6: share: the value is ".nan", want a number`},
 		{"share: 0.5", "share: NaN", "6: share: the value is NaN, want above 0"},
@@ -100,6 +102,9 @@ func TestFaults(t *testing.T) {
 		{"drain: 2s", "drain: 0s", `22: drain: the value is "0s", want a time above 0`},
 		{"drain: 2s", "drain: 2", `22: drain: the value is "2", want a time above 0`},
 		{"drain: 2s", "reload: 1us", "22: reload: the value is 1µs, want 1ms"},
+		{"connections: 500", "connections: 0", "24: connections: the value is 0, want 1 or more"},
+		{"connections: 500", "connections: -1", "24: connections: the value is -1, want 1 or more"},
+		{"connections: 500", "connections: many", `24: connections: the value is "many", want a whole number`},
 		{"rules: rules.yaml\n", "", "14: doors: there are no rules for doors"},
 		{"rules: rules.yaml", "rules:", "7: rules: the value is empty"},
 		{full, "listen: {http: 'localhost:80'}", "1: rules: the key is missing"},

@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
@@ -87,7 +86,7 @@ type Service struct {
 	cfg     Config
 	limiter atomic.Pointer[limiter.Limiter] // nil: there are no rules yet
 	rules   atomic.Pointer[ruleset]         // nil: there are none yet
-	health  *health.Server
+	health  checks
 	numbers *numbers // nil: none
 	stop    chan struct{}
 	once    sync.Once
@@ -118,7 +117,7 @@ func New(cfg Config) (*Service, error) {
 	case strings.Trim(names, ofHeaders) != "":
 		return nil, fmt.Errorf("envoy: the names of headers are %q, want letters, digits and hyphens", names)
 	}
-	s := &Service{cfg: cfg, health: health.NewServer(), stop: make(chan struct{})}
+	s := &Service{cfg: cfg, health: newChecks(), stop: make(chan struct{})}
 	s.healthy()
 	if cfg.Metrics != nil {
 		var err error

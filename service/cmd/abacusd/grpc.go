@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -89,6 +88,9 @@ func (s *service) admitted(ctx context.Context, method string) (context.Context,
 	return nil, status.Error(codes.PermissionDenied, "the caller may not use rls")
 }
 
+// maxStreams bounds the calls under way of a connection.
+const maxStreams = 1000
+
 // grpcServer is a grpc.Server in the form of a http.Server.
 type grpcServer struct{ *grpc.Server }
 
@@ -98,7 +100,7 @@ func (s *service) newGRPC() server {
 		return nil
 	}
 	options := []grpc.ServerOption{
-		grpc.MaxHeaderListSize(64 << 10), grpc.ConnectionTimeout(10 * time.Second),
+		grpc.MaxHeaderListSize(64 << 10), grpc.ConnectionTimeout(headerTimeout), grpc.MaxConcurrentStreams(maxStreams),
 		// Streams are those of reflection, which describes a public protocol, and of health.
 		grpc.UnaryInterceptor(func(ctx context.Context, in any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			ctx, err := s.admitted(ctx, info.FullMethod)

@@ -41,17 +41,18 @@ var (
 
 // service is all that serves a configuration, but for its listeners.
 type service struct {
-	cfg        *config.Config
-	set        *rules.Set // nil without rules
-	callers    *callers.Set
-	limiter    *limiter.Limiter // of set
-	envoy      *envoy.Service   // nil: none
-	tls        *certificates    // nil: none
-	registry   *prometheus.Registry
-	requests   *prometheus.CounterVec
-	tallies    map[string]*tally.Tally // of the limiters, by name
-	receipts   bool                    // the limiter has a key for them
-	closeStore func() error
+	cfg         *config.Config
+	set         *rules.Set // nil without rules
+	callers     *callers.Set
+	limiter     *limiter.Limiter // of set
+	envoy       *envoy.Service   // nil: none
+	tls         *certificates    // nil: none
+	registry    *prometheus.Registry
+	requests    *prometheus.CounterVec
+	connections *prometheus.CounterVec  // closed by a bound
+	tallies     map[string]*tally.Tally // of the limiters, by name
+	receipts    bool                    // the limiter has a key for them
+	closeStore  func() error
 
 	ready    atomic.Bool // by the last check of the store
 	draining atomic.Bool
@@ -158,7 +159,10 @@ func open(cfg *config.Config, set *rules.Set) (_ *service, err error) {
 		Name: "abacusd_requests_total",
 		Help: "Answers of the HTTP listener, by verb, caller (empty: refused) and status.",
 	}, []string{"verb", "caller", "status"})
-	s.registry.MustRegister(s.requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.connections = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "abacusd_connections_refused_total", Help: "Connections closed since a listener had as many as it may, by listener.",
+	}, []string{"listener"})
+	s.registry.MustRegister(s.requests, s.connections, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if set == nil {
 		return s, nil
 	}
@@ -256,19 +260,13 @@ func (s *service) look(ctx context.Context) {
 			ready = ready && (!errors.Is(l.Check(limited), counter.ErrStore) || allLocal(l))
 		}
 		cancel()
-		s.ready.Store(ready)
-		s.serving()
+		if s.ready.Store(ready); s.envoy != nil {
+			s.envoy.Serving(ready) // the health of gRPC follows /readyz
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
 		}
-	}
-}
-
-// serving has the health of gRPC follow /readyz.
-func (s *service) serving() {
-	if s.envoy != nil {
-		s.envoy.Serving(s.ready.Load() && !s.draining.Load())
 	}
 }
 

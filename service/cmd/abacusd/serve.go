@@ -36,6 +36,10 @@ type serveCmd struct {
 // the store at the end.
 const closing = 10 * time.Second
 
+// headerTimeout bounds the time for a TLS handshake and the header of a request, or the
+// preface of gRPC.
+const headerTimeout = 5 * time.Second
+
 const example = `This is the example, in memory: 5 sign-ups a minute for an address, and 3 mails for a user. Next:
   curl -i -H 'X-Forwarded-For: 192.0.2.7' http://%[1]s/auth/signup    # the sixth gets 429
   go run ./cmd/abacusd ask http://%[1]s mail user:ada                 # the fourth is denied
@@ -70,6 +74,12 @@ type server interface {
 	Shutdown(context.Context) error // waits for the answers under way
 }
 
+// served is a server with its listener.
+type served struct {
+	server
+	bound *bound
+}
+
 // serve serves until the context ends, and drains then. It calls listening with the
 // address of the HTTP listener.
 func (s *service) serve(ctx context.Context, listening func(http string)) error {
@@ -78,7 +88,7 @@ func (s *service) serve(ctx context.Context, listening func(http string)) error 
 		return err
 	}
 	failed := make(chan error, 3)
-	var servers []server
+	var servers []served
 	for _, l := range []struct {
 		name    string
 		address config.Address
@@ -91,10 +101,11 @@ func (s *service) serve(ctx context.Context, listening func(http string)) error 
 		if err != nil {
 			return fmt.Errorf("listen.%s: %w", l.name, err)
 		}
-		if s.tls != nil && l.address.Network == "tcp" && l.name != "grpc" { // which has a handshake of its own
-			listener = tls.NewListener(listener, s.tls.config())
+		bound := s.bound(listener, l.name)
+		servers = append(servers, served{l.server, bound})
+		if listener = bound; s.tls != nil && l.address.Network == "tcp" && l.name != "grpc" { // which has a handshake of its own
+			listener = tls.NewListener(bound, s.tls.config())
 		}
-		servers = append(servers, l.server)
 		go func() { failed <- l.server.Serve(listener) }()
 		slog.Info("abacusd: listening", "for", l.name, "at", listener.Addr().String())
 		if l.name == "http" {
@@ -129,27 +140,37 @@ func (s *service) public() (http.Handler, error) {
 }
 
 // drain is not ready for as long as proxies need to see it, while all is answered, and
-// then ends the listeners and waits for the answers under way.
-func (s *service) drain(servers []server) error {
+// then ends the listeners and waits for the answers under way, though not for clients that
+// have not sent a request within a second more.
+func (s *service) drain(servers []served) error {
 	s.draining.Store(true)
-	s.serving()
+	if s.envoy != nil {
+		s.envoy.Drain()
+	}
 	slog.Info("abacusd: draining", "for", s.cfg.Drain)
 	time.Sleep(s.cfg.Drain)
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
-	var errs []error
-	for _, server := range servers {
-		errs = append(errs, server.Shutdown(ctx))
+	errs := make(chan error)
+	for _, l := range servers {
+		go func() {
+			defer time.AfterFunc(time.Second, l.bound.closeNew).Stop()
+			errs <- l.Shutdown(ctx)
+		}()
 	}
-	return errors.Join(errs...)
+	var all error
+	for range servers {
+		all = errors.Join(all, <-errs)
+	}
+	return all
 }
 
 // newServer returns a server that no client can hold for long, and that keeps idle
 // connections for longer than proxies do.
 func newServer(h http.Handler) server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: log.New(withoutHandshakes{}, "", 0),
+		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: log.New(withoutHandshakes{}, "", 0), ConnState: noteState,
 	}
 }
 

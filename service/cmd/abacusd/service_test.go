@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -25,6 +26,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	_ "google.golang.org/grpc/health" // of clients
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
@@ -183,64 +190,125 @@ func TestTheStoreStops(t *testing.T) {
 	require.NotContains(t, closed.said()+here.said(), "ada")
 }
 
-// No call of a client that heeds /readyz fails while rules are replaced, and while a
-// service of two is drained.
+// client calls one of two services, and leaves the first when that says so.
+type client struct {
+	name  string
+	call  func(i int) error // many goroutines use it
+	calls atomic.Int64
+}
+
+// leaving returns a client over HTTP, which takes turns until left.
+func leaving(name string, pair []*daemon, left *atomic.Bool, heed func(*http.Response)) *client {
+	return &client{name: name, call: func(i int) error {
+		d := pair[1]
+		if i%2 == 0 && !left.Load() {
+			d = pair[0]
+		}
+		got, err := http.Post("http://"+d.http+"/v1/take", "application/json", strings.NewReader(`{"event":"mail","features":["user:ada"]}`))
+		if err != nil {
+			return err
+		}
+		defer got.Body.Close()
+		heed(got)
+		body, err := io.ReadAll(got.Body)
+		if err != nil || got.StatusCode != 200 || !strings.Contains(string(body), `"allowed":true`) {
+			return fmt.Errorf("%s %s: %v", got.Status, body, err)
+		}
+		return nil
+	}}
+}
+
+// balanced returns a client of gRPC that knows two services.
+func balanced(t *testing.T, name string, pair []*daemon, health string) *client {
+	both := manual.NewBuilderWithScheme("pair")
+	both.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: pair[0].grpc}, {Addr: pair[1].grpc}}})
+	conn, err := grpc.NewClient("pair:///x", grpc.WithResolvers(both), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]`+health+`}`))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return &client{name: name, call: func(int) error {
+		if got, code := asks(conn, "ada", 0); got != ok || code != codes.OK {
+			return fmt.Errorf("%s, %s", got, code)
+		}
+		return nil
+	}}
+}
+
+// No call fails while rules are replaced, and while one service of two ends, of clients over
+// HTTP that heed /readyz or Connection: close, and over gRPC that heed the health or GOAWAY.
 func TestDrain(t *testing.T) {
 	limits := func(limit string) string {
 		return strings.Replace(pageRules, "mail: {user: {limits: 2/h}}", "mail: {user: {limits: "+limit+"}}", 1)
 	}
-	dir := files(t, map[string]string{"rules.yaml": limits("1000000/h")})
-	config := strings.Replace(settings("redis://"+servertest.Redis(t)+"/0"), "drain: 100ms", "drain: 500ms", 1)
-	replaceFile(t, filepath.Join(dir, "abacusd.yaml"), config)
+	dir := files(t, map[string]string{"rules.yaml": limits("1000000/h"), "envoy.yaml": strings.Replace(envoyRules, ": 2}", ": 1000000}", 1)})
+	config := strings.NewReplacer("drain: 100ms", fmt.Sprintf("drain: %ds", long.Rounds(1, 5)), "listen: {", "listen: {grpc: '127.0.0.1:0', ").Replace(settings("redis://" + servertest.Redis(t) + "/0"))
+	replaceFile(t, filepath.Join(dir, "abacusd.yaml"), config+"envoy: {rules: envoy.yaml}\n")
 	pair := []*daemon{serve(t, filepath.Join(dir, "abacusd.yaml")).ready(), serve(t, filepath.Join(dir, "abacusd.yaml")).ready()}
-	var first atomic.Bool // is ready
-	first.Store(true)
-	done := make(chan struct{})
-	var calls, bad atomic.Int64
-	var last atomic.Value
-	var clients sync.WaitGroup
-	for range 4 {
-		clients.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				d := pair[1]
-				if first.Load() && i%2 == 0 {
-					d = pair[0]
-				}
-				if got := d.post("/v1/take", `{"event":"mail","features":["user:ada"]}`); got.status != 200 || !strings.Contains(got.body, `"allowed":true`) {
-					bad.Add(1)
-					last.Store(got.body)
-				}
-				calls.Add(1)
+	var unready, closed atomic.Bool
+	clients := []*client{
+		leaving("readyz", pair, &unready, func(*http.Response) {}),
+		leaving("Connection: close", pair, &closed, func(r *http.Response) {
+			if r.Close {
+				closed.Store(true)
 			}
-		})
+		}),
+		balanced(t, "health", pair, `, "healthCheckConfig": {"serviceName": ""}`),
+		balanced(t, "GOAWAY", pair, ""),
 	}
-	rounds := int64(long.Rounds(200, 30_000))
-	for calls.Load() < rounds {
-		time.Sleep(time.Millisecond)
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	for _, c := range clients {
+		for range 2 {
+			running.Go(func() {
+				for i := 0; ; i++ {
+					select {
+					case <-done:
+						return
+					default:
+					}
+					if err := c.call(i); err != nil {
+						t.Errorf("%s: call %d: %v", c.name, c.calls.Load(), err)
+						return
+					}
+					c.calls.Add(1)
+				}
+			})
+		}
 	}
+	callOn := func(rounds int) {
+		var until []int64
+		for _, c := range clients {
+			until = append(until, c.calls.Load()+int64(rounds))
+		}
+		for i, c := range clients {
+			for c.calls.Load() < until[i] && !t.Failed() {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+	rounds := long.Rounds(100, 30_000)
+	callOn(rounds)
 	replaceFile(t, filepath.Join(dir, "rules.yaml"), limits("2000000/h"))
 	for _, d := range pair {
 		d.eventually("the next rules", func() bool {
 			return strings.Contains(d.post("/v1/peek", `{"event":"mail","features":["user:eve"]}`).body, "2000000/h")
 		})
+		metrics := ask(http.DefaultClient, "GET", "http://"+d.admin+"/metrics", "").body
+		require.Regexp(t, `(?m)^abacus_decisions_total.*limiter="rules".* [1-9]\d+$`, metrics)
+		require.Regexp(t, `(?m)^abacus_decisions_total.*limiter="envoy".* [1-9]\d+$`, metrics)
 	}
 	require.NoError(t, pair[0].cmd.Process.Signal(syscall.SIGTERM))
 	for pair[0].get("/readyz").status == 200 {
 		time.Sleep(10 * time.Millisecond)
 	}
-	first.Store(false)
+	unready.Store(true)
 	<-pair[0].ended
-	for at := calls.Load(); calls.Load() < at+rounds; {
-		time.Sleep(time.Millisecond)
-	}
+	callOn(rounds)
 	close(done)
-	clients.Wait()
-	require.Zero(t, bad.Load(), "of %d calls, such as %v", calls.Load(), last.Load())
+	running.Wait()
+	for _, c := range clients {
+		t.Logf("%s: %d calls", c.name, c.calls.Load())
+	}
 	require.Zero(t, pair[0].cmd.ProcessState.ExitCode())
 }
 
