@@ -110,13 +110,21 @@ func work(callers []*caller, j *job, t *teller, orders *json.Decoder) error {
 // endTime bounds the end of calls under way.
 const endTime = 10 * time.Second
 
+// within waits until something is true, and reports whether it is within a time.
+func within(limit time.Duration, is func() bool) bool {
+	for began := time.Now(); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > limit {
+			return false
+		}
+	}
+	return true
+}
+
 // awaitEnd waits until there are no more goroutines than before, and returns how
 // many there are, and what they do if there are more.
 func awaitEnd(before int) (after int, stacks string) {
-	for began := time.Now(); time.Since(began) < endTime; time.Sleep(20 * time.Millisecond) {
-		if after = runtime.NumGoroutine(); after <= before {
-			return after, ""
-		}
+	if within(endTime, func() bool { after = runtime.NumGoroutine(); return after <= before }) {
+		return after, ""
 	}
 	text := make([]byte, 3000) // a line must fit into a pipe at once
 	return after, string(text[:runtime.Stack(text, true)])

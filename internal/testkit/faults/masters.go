@@ -172,22 +172,15 @@ const turnTime = 2 * time.Minute
 
 // await waits until something is true, whether or not the campaign goes on.
 func (m *masters) await(what string, true func() bool) {
-	for began := time.Now(); !true(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(began) > turnTime {
-			m.campaign.stage.Fatalf("%s: no %s within %v", m.name, what, turnTime)
-		}
+	if !within(turnTime, true) {
+		m.campaign.stage.Fatalf("%s: no %s within %v", m.name, what, turnTime)
 	}
 }
 
 // replaced waits until another server has taken the place of a master, and tells
 // whether one has. Sentinels that are starved, or know no replica, elect none.
 func (m *masters) replaced(old *servertest.Server) bool {
-	for began := time.Now(); len(m.having(isMaster, old)) != m.number; time.Sleep(20 * time.Millisecond) {
-		if time.Since(began) > turnTime/2 {
-			return false
-		}
-	}
-	return true
+	return within(turnTime/2, func() bool { return len(m.having(isMaster, old)) == m.number })
 }
 
 // promote gives the place of a dead master to a replica, as an operator does.

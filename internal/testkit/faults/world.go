@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,7 +40,6 @@ type world struct {
 	known     int64 // of watch
 	faults    map[string]int
 	calls     int64
-	failed    int64
 	slowest   latency // of calls whose process did not stand still meanwhile
 	overdue   int64   // calls longer than their Timeout and a taking back
 	hung      int64   // calls that are no more than late
@@ -124,9 +124,6 @@ func (w *world) note(p *process, l *line) {
 		delete(p.open, c.ID)
 		c.Process, c.Began = b.Process, b.Began
 		w.calls++
-		if c.Outcome == history.Failed {
-			w.failed++
-		}
 		w.checkers[b.Ladder].Call(c)
 		w.time(p, c, latency{time.Duration(c.Ended - c.Began), b.Timeout})
 	case l.Done != nil:
@@ -179,12 +176,7 @@ func (w *world) bury(p *process) {
 		c.Lo, c.Hi = c.Began+int64(c.Ahead-10*skew), now+int64(c.Ahead+10*skew)
 		w.checkers[c.Ladder].Call(&c.Call)
 	}
-	for i, other := range w.processes {
-		if other == p {
-			w.processes = append(w.processes[:i:i], w.processes[i+1:]...)
-			break
-		}
-	}
+	w.processes = slices.DeleteFunc(w.processes, func(other *process) bool { return other == p })
 }
 
 // begin notes a fault that is about to come, with an end still unknown.
@@ -266,7 +258,7 @@ func (w *world) any(rng *rand.Rand) *process {
 // close ends the callers, and looks at what is left.
 func (w *world) close() error {
 	w.mu.Lock()
-	processes := append([]*process(nil), w.processes...)
+	processes := slices.Clone(w.processes)
 	w.mu.Unlock()
 	var all sync.WaitGroup
 	for _, p := range processes {
@@ -281,15 +273,14 @@ func (w *world) close() error {
 		return err
 	}
 	w.check()
-	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+	within(endTime, func() bool {
 		w.left.conns = 0
 		for _, p := range w.proxies {
 			w.left.conns += p.Open()
 		}
-		if w.left.conns == 0 || time.Since(began) > endTime {
-			return nil
-		}
-	}
+		return w.left.conns == 0
+	})
+	return nil
 }
 
 // look calls watch, if there is any.
@@ -305,16 +296,16 @@ func (w *world) look() {
 
 // awaitKnown waits until watch has noted all of before the instant.
 func (w *world) awaitKnown(instant int64) error {
-	for began := time.Now(); w.watch != nil; time.Sleep(20 * time.Millisecond) {
+	known := int64(math.MaxInt64)
+	if !within(3*endTime, func() bool {
 		w.mu.Lock()
-		known := w.known
-		w.mu.Unlock()
-		if known >= instant {
-			break
+		defer w.mu.Unlock()
+		if w.watch != nil {
+			known = w.known
 		}
-		if time.Since(began) > 3*endTime {
-			return fmt.Errorf("what %s did by itself is unknown since %v", w.name, time.Since(time.Unix(0, known)))
-		}
+		return known >= instant
+	}) {
+		return fmt.Errorf("what %s did by itself is unknown since %v", w.name, time.Since(time.Unix(0, known)))
 	}
 	return nil
 }
