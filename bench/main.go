@@ -3,6 +3,7 @@
 //
 //	go run . -size short                                  prints, minutes
 //	go run . -size full -write ../docs/reports/bench.md   make bench-peers
+//	go run . -render ../docs/reports/bench.md             draws its charts anew, measures nothing
 //
 // The program builds the benchmarks, which are Go tests, and runs each in a process
 // of its own, in turn. A part that fails, because of a wrong count, ends the
@@ -19,8 +20,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/abacus-go/abacus/bench/internal/measure"
 )
 
 // parts are the sections of the page, in its order.
@@ -49,14 +51,16 @@ var parts = []struct{ pkg, test string }{
 }
 
 type options struct {
-	size, write, data string
-	only              *regexp.Regexp
+	size, write, render, data string
+	only                      *regexp.Regexp
 }
 
 func main() {
+	flag.CommandLine = flag.NewFlagSet("bench", flag.ExitOnError) // without the flags of the parts
 	var o options
 	flag.StringVar(&o.size, "size", "short", "tiny: whether it works; short: a few minutes; full: as in docs/reports/bench.md")
 	flag.StringVar(&o.write, "write", "", "write the page to this `file`, and its charts to charts next to it; default: print its sections")
+	flag.StringVar(&o.render, "render", "", "only draw the charts of this `page`, from its tables")
 	flag.StringVar(&o.data, "data", "", "the `log` to replay; default: ../shared/data beside the repository, if it is there")
 	only := flag.String("only", "", "only the parts whose names match this `regexp`, such as Redis")
 	flag.Parse()
@@ -66,7 +70,12 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := run(o); err != nil {
+	if o.render != "" {
+		err = render(o.render)
+	} else {
+		err = run(o)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -125,35 +134,33 @@ func run(o options) error {
 	if o.write == "" {
 		return nil
 	}
-	if err := copyCharts(filepath.Dir(o.write), dir); err != nil {
+	if err := os.WriteFile(o.write, []byte(page(machine, sections)), 0o644); err != nil {
 		return err
 	}
-	return os.WriteFile(o.write, []byte(page(machine, sections)), 0o644)
+	return render(o.write)
 }
 
-// copyCharts copies the charts in dir to their place next to the page: sections name
-// charts relative to both.
-func copyCharts(to, dir string) error {
-	charts, err := filepath.Glob(filepath.Join(dir, "*", "*.svg"))
-	if err != nil {
+// colours is the style that defines the colours of the charts, seen from here.
+const colours = "../cmd/internal/web/base.css"
+
+// render draws the charts of a page, next to it.
+func render(page string) error {
+	text, err := os.ReadFile(page)
+	css, noCSS := os.ReadFile(colours)
+	if err := errors.Join(err, noCSS); err != nil {
 		return err
 	}
-	for _, chart := range charts {
-		text, err := os.ReadFile(chart)
-		if err != nil {
-			return err
-		}
-		name := filepath.Join(to, strings.TrimPrefix(chart, dir))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, text, 0o644)); err != nil {
-			return err
-		}
+	drawn, err := measure.Draw(string(text), string(css))
+	for path, chart := range drawn {
+		path = filepath.Join(filepath.Dir(page), path)
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, chart, 0o644))
 	}
-	return nil
+	return err
 }
 
 // runPart runs a part and returns the section.
 func runPart(o options, dir, pkg, test string) (string, error) {
-	args := []string{"-test.run", "^" + test + "$", "-test.timeout", "60m", "-size", o.size, "-out", dir, "-machine", processor()}
+	args := []string{"-test.run", "^" + test + "$", "-test.timeout", "60m", "-size", o.size, "-out", dir}
 	if pkg == "replay" && o.data != "" {
 		args = append(args, "-data", o.data)
 	}

@@ -3,22 +3,57 @@ package tiers_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
+
+// ours is the colour of abacus on all pages: on a light ground, and on a dark one.
+func ours(t *testing.T) (colours []string) {
+	css, err := os.ReadFile("../cmd/internal/web/base.css")
+	require.NoError(t, err)
+	for _, found := range regexp.MustCompile(`--ours:(#[0-9a-f]{6})`).FindAllStringSubmatch(string(css), -1) {
+		colours = append(colours, found[1])
+	}
+	require.Len(t, colours, 2)
+	return colours
+}
+
+// All pictures have the colour of abacus that the pages have for their ground, and not the
+// other one.
+func TestPicturesHaveTheColour(t *testing.T) {
+	pictures, err := filepath.Glob("../docs/pictures/*.svg")
+	require.NoError(t, err)
+	require.Len(t, pictures, 6)
+	for _, name := range append(pictures, "../cmd/internal/web/pages/icon.svg") {
+		picture, err := os.ReadFile(name)
+		require.NoError(t, err)
+		right, wrong := ours(t)[0], ours(t)[1]
+		if strings.HasSuffix(name, "-dark.svg") {
+			right, wrong = wrong, right
+		}
+		require.Contains(t, string(picture), `fill="`+right+`"`, name)
+		require.NotContains(t, string(picture), wrong, name)
+		if strings.Contains(string(picture), ">abacus<") {
+			require.Contains(t, string(picture), `fill="`+right+`">abacus<`, name)
+		}
+	}
+}
 
 // The picture of the rods shows a cover: each bucket that is read has the colour of
 // abacus.
 func TestRodsHaveTheWholeCover(t *testing.T) {
-	cover := try.To(tiers.Default.Cover(time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC), 24*time.Hour, 0))(t)
-	for file, colour := range map[string]string{"rods-light.svg": "#8a2a8c", "rods-dark.svg": "#e08fe0"} {
-		rods := try.To(os.ReadFile("../docs/pictures/" + file))(t)
+	cover, err := tiers.Default.Cover(time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC), 24*time.Hour, 0)
+	require.NoError(t, err)
+	for file, colour := range map[string]string{"rods-light.svg": ours(t)[0], "rods-dark.svg": ours(t)[1]} {
+		rods, err := os.ReadFile("../docs/pictures/" + file)
+		require.NoError(t, err)
 		require.Contains(t, string(rods), fmt.Sprintf("sum of %d buckets", cover.Reads()))
 		require.Contains(t, string(rods), fmt.Sprintf(": %d buckets at most say it all", cover.Reads()))
 		require.EqualValues(t, cover.Reads(), strings.Count(string(rods), `fill="`+colour+`"`), file)

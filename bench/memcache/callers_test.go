@@ -51,12 +51,7 @@ func TestManyCallersOnMemcached(t *testing.T) {
 		}
 	}
 	measure.Turns(rounds, len(crowds), func(i, _ int) { crowds[i].run(b, sequence, callers[i%len(callers)]) })
-	chart := measure.Chart{X: "callers at the same time", Y: "1,000 calls a second", Log: true}
-	for _, n := range callers {
-		chart.Places = append(chart.Places, fmt.Sprint(n))
-	}
 	for i, kind := range kinds {
-		curve := measure.Curve{Name: fmt.Sprintf("%s, %d", kind.name, kind.limits)}
 		table := measure.CrowdTable()
 		for c, n := range callers {
 			cr := crowds[i*len(callers)+c]
@@ -67,10 +62,8 @@ func TestManyCallersOnMemcached(t *testing.T) {
 			}
 			require.Equal(t, cr.hits, sum, "%s, %d limits, %d callers", kind.name, kind.limits, n)
 			table.Row(cr.Row(n)...)
-			curve.At = append(curve.At, cr.Rate)
 		}
-		s.Table(curve.Name, table)
-		chart.Curves = append(chart.Curves, curve)
+		s.Table(fmt.Sprintf("%s, %d", kind.name, kind.limits), table)
 	}
-	s.Chart("Calls a second over the number of callers", chart)
+	s.Chart()
 }

@@ -77,28 +77,8 @@ func TestManyKeys(t *testing.T) {
 		table.Row(row...)
 	}
 	s.Table("", table)
-	chart := measure.Chart{X: "keys", Y: "ns for one call", Log: true}
-	for i, m := range makers {
-		curve := measure.Curve{Name: m.name}
-		for _, f := range fields {
-			curve.At = append(curve.At, f.ns[i])
-		}
-		chart.Curves = append(chart.Curves, curve)
-	}
-	for _, n := range sizes {
-		chart.Places = append(chart.Places, measure.Count(int64(n)))
-	}
-	s.Chart("Time of a call over the number of keys, for "+contestants(chart), chart)
+	s.Chart()
 	whereTimeGoes(s, fields, sequences)
-}
-
-// contestants are the names of the curves.
-func contestants(c measure.Chart) string {
-	var names []string
-	for _, curve := range c.Curves {
-		names = append(names, curve.Name)
-	}
-	return strings.Join(names, ", ")
 }
 
 // whereTimeGoes shows the functions of a Take whose share grows with the keys.
@@ -171,7 +151,7 @@ func TestLongWindows(t *testing.T) {
 			measure.Count(one[i].store.Stats().Buckets*16/int64(n)))
 	}
 	s.Table("", table)
-	s.Chart("Time of a call over the length of its window", measure.Chart{X: "window", Y: "ns for one call", Places: names, Curves: []measure.Curve{{Name: "abacus", At: ns}}})
+	s.Chart()
 }
 
 // moving is an abacus on a clock that moves a step at each call.

@@ -99,14 +99,9 @@ func TestManyCallersOnRedis(t *testing.T) {
 		}
 	}
 	measure.Turns(rounds, len(crowds), func(i, _ int) { crowds[i].run(sequence, callers[i%len(callers)]) })
-	chart := measure.Chart{X: "callers at the same time", Y: "1,000 calls a second", Log: true}
-	for _, n := range callers {
-		chart.Places = append(chart.Places, fmt.Sprint(n))
-	}
 	for r, racer := range racers {
 		name := fmt.Sprintf("%s, %s", kinds[racer.kind].name, map[int]string{1: "one limit", 3: "three limits"}[racer.limits])
 		wrong := ""
-		curve := measure.Curve{Name: name}
 		table := measure.CrowdTable()
 		for c, n := range callers {
 			cr := crowds[r*len(callers)+c]
@@ -115,15 +110,13 @@ func TestManyCallersOnRedis(t *testing.T) {
 			if cr.wrong.String() != "" {
 				wrong += fmt.Sprintf("%s callers%s. ", measure.Count(int64(n)), &cr.wrong)
 			}
-			curve.At = append(curve.At, cr.Rate)
 		}
 		s.Table(name, table)
 		if wrong != "" {
 			s.Say("%s: %s", name, strings.TrimSpace(wrong))
 		}
-		chart.Curves = append(chart.Curves, curve)
 	}
-	s.Chart("Calls a second over the number of callers", chart)
+	s.Chart()
 }
 
 func TestWindowsOnRedis(t *testing.T) {
@@ -154,15 +147,13 @@ func TestWindowsOnRedis(t *testing.T) {
 			}
 		})
 	})
-	chart := measure.Chart{X: "window", Y: "us of the server for one call", Places: names, Curves: []measure.Curve{{Name: "abacus"}}}
 	table := measure.Table{Head: []string{"window", "wall, us", "server, us", "to the first", "bytes a key"}}
 	for i, r := range rs {
 		r.check(keys)
 		least, most := r.expect(keys[0], r.limits[0])
 		require.InDelta(t, past, float64(least+most)/2, float64(past)/2, "hits in the window")
-		chart.Curves[0].At = append(chart.Curves[0].At, r.server)
 		table.Row(names[i], r.wall.Spread(), r.server.Spread(), measure.Num(r.server.To(rs[0].server).Median()), measure.Bytes(float64(bytes[i])/float64(n)))
 	}
 	s.Table("", table)
-	s.Chart("The server's time of a call over the length of its window", chart)
+	s.Chart()
 }

@@ -3,8 +3,10 @@ package measure
 import (
 	"bytes"
 	"fmt"
+	"html"
 	"image/color"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,6 +19,7 @@ import (
 
 // Chart is curves over something that grows.
 type Chart struct {
+	Title  string
 	X, Y   string   // what grows, and what is measured, with its unit
 	Places []string // along x, evenly spaced: if each is a multiple of the one before, that axis is logarithmic
 	Log    bool     // so is the other; else it begins at zero
@@ -30,17 +33,41 @@ type Curve struct {
 	At   []Series
 }
 
-// The colours of Okabe and Ito, which nearly everybody can tell apart. The ground
-// is painted: a page may be dark.
-var (
-	ground = color.White
-	ink    = color.RGBA{0x33, 0x33, 0x33, 0xff}
-	rule   = color.RGBA{0xdd, 0xdd, 0xdd, 0xff}
-	inks   = []color.RGBA{
-		{0x00, 0x72, 0xb2, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff},
-		{0xcc, 0x79, 0xa7, 0xff}, {0xe6, 0x9f, 0x00, 0xff}, {0x66, 0x66, 0x66, 0xff},
+// The colours are those of the pages of the programs, by name; a drawing has the index of
+// a name until it gets its style. The ground is painted, since a page may be dark.
+var colours = []string{"ground", "text", "rule", "ours", "line", "over", "good", "soft"}
+
+func paint(name string) color.Color {
+	return color.RGBA{B: uint8(1 + slices.Index(colours, name)), A: 0xff}
+}
+
+// look is how a curve is drawn.
+type look struct {
+	color color.Color
+	line  draw.LineStyle
+}
+
+// looks are those of all curves: the colour of abacus is that of abacus everywhere. There
+// are none for more curves than colours.
+func (c *Chart) looks() (all []look) {
+	ours, others := 0, colours[4:]
+	for _, curve := range c.Curves {
+		l := look{line: draw.LineStyle{Width: 2}}
+		if strings.HasPrefix(curve.Name, "abacus") {
+			l.color, l.line.Width = paint("ours"), 3
+			if ours++; ours > 1 {
+				l.line.Dashes = []vg.Length{6, 4}
+			}
+		} else if len(others) == 0 {
+			return nil
+		} else {
+			l.color, others = paint(others[0]), others[1:]
+		}
+		l.line.Color = l.color
+		all = append(all, l)
 	}
-)
+	return all
+}
 
 const (
 	chartWidth, chartHeight = 720, 370
@@ -48,30 +75,23 @@ const (
 	between                 = 14 // two lines of text
 )
 
-// svg draws c under a title and the name of the machine.
-func (c *Chart) svg(title string) ([]byte, error) {
-	if len(c.Curves) == 0 || len(c.Curves) > len(inks) {
-		return nil, fmt.Errorf("measure: a chart of %d curves, want 1 to %d", len(c.Curves), len(inks))
+// svg draws c under its title and the name of a machine, in the colours of css.
+func (c *Chart) svg(machine, css string) ([]byte, error) {
+	looks := c.looks()
+	if looks == nil {
+		return nil, fmt.Errorf("measure: a chart of %d curves, want 1 at least and 4 at most that are not of abacus", len(c.Curves))
 	}
-	least, greatest := math.Inf(1), 0.0
-	for _, curve := range c.Curves {
-		if len(curve.At) != len(c.Places) {
-			return nil, fmt.Errorf("measure: curve %q has %d places, want %d", curve.Name, len(curve.At), len(c.Places))
-		}
-		for _, s := range curve.At {
-			least, greatest = min(least, s.Least()), max(greatest, s.Greatest())
-		}
-	}
-	if least <= 0 || math.IsInf(greatest, 0) || math.IsNaN(greatest) {
-		return nil, fmt.Errorf("measure: a chart from %g to %g, want above zero", least, greatest)
+	least, greatest, err := c.bounds()
+	if err != nil {
+		return nil, err
 	}
 	p := plot.New()
 	p.BackgroundColor = nil
 	p.X.Label.Text, p.Y.Label.Text = c.X, c.Y
-	p.Title.Text, p.Title.Padding = title+"\n"+*on, 8
-	p.Title.TextStyle.Color, p.Title.TextStyle.Font = ink, sans()
+	p.Title.Text, p.Title.Padding = c.Title+"\n"+machine, 8
+	p.Title.TextStyle.Color, p.Title.TextStyle.Font = paint("text"), sans()
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		a.Color, a.Label.TextStyle.Color, a.Tick.Label.Color, a.Tick.Color = ink, ink, ink, rule
+		a.Label.TextStyle.Color, a.Tick.Label.Color, a.Tick.Color = paint("text"), paint("text"), paint("rule")
 		a.Label.TextStyle.Font, a.Tick.Label.Font = sans(), sans()
 		a.Width, a.Padding, a.Tick.Length, a.Label.Padding = 0, 6, 0, 6
 	}
@@ -86,10 +106,10 @@ func (c *Chart) svg(title string) ([]byte, error) {
 	if c.Log {
 		p.Y.Scale = plot.LogScale{}
 	}
-	p.Add(curves{c, ticks})
+	p.Add(curves{c, ticks, looks})
 	canvas := vgsvg.New(chartWidth, chartHeight)
 	whole := draw.New(canvas)
-	whole.FillPolygon(ground, []vg.Point{{}, {Y: chartHeight}, {X: chartWidth, Y: chartHeight}, {X: chartWidth}})
+	whole.FillPolygon(paint("ground"), []vg.Point{{}, {Y: chartHeight}, {X: chartWidth, Y: chartHeight}, {X: chartWidth}})
 	p.Draw(draw.Crop(whole, 12, -12, 10, -14))
 	var b bytes.Buffer
 	if _, err := canvas.WriteTo(&b); err != nil {
@@ -97,10 +117,55 @@ func (c *Chart) svg(title string) ([]byte, error) {
 	}
 	// A point is a pixel. A reader without the font of the measured texts sees
 	// another font of the same widths.
-	return []byte(strings.NewReplacer(
+	drawing := strings.NewReplacer(
 		fmt.Sprintf(`width="%dpt" height="%dpt"`, chartWidth, chartHeight), fmt.Sprintf(`width="%d" height="%d"`, chartWidth, chartHeight),
 		"font-family:Liberation Sans", "font-family:Liberation Sans,Arial,Helvetica,sans-serif",
-	).Replace(b.String())), nil
+	).Replace(b.String())
+	return styled(drawing, c.Title, css)
+}
+
+var (
+	painted = regexp.MustCompile(`\sstyle="([^"]*?)(fill|stroke):#00000(\d);?`)
+	defined = regexp.MustCompile(`--(\w+):(#[0-9a-f]{6})`)
+)
+
+// styled gives a drawing a title and its colours, as css defines them: first those on a
+// light ground, then those on a dark one.
+func styled(drawing, title, css string) ([]byte, error) {
+	style, dark := "", ""
+	for i, name := range colours {
+		var found []string
+		for _, match := range defined.FindAllStringSubmatch(css, -1) {
+			if match[1] == name {
+				found = append(found, match[2])
+			}
+		}
+		if len(found) != 2 {
+			return nil, fmt.Errorf("measure: the style has %d colours --%s, want a light one and a dark one", len(found), name)
+		}
+		style += fmt.Sprintf(".fill%d{fill:%s}.stroke%d{stroke:%s}\n", i+1, found[0], i+1, found[0])
+		dark += fmt.Sprintf(".fill%d{fill:%s}.stroke%d{stroke:%s}\n", i+1, found[1], i+1, found[1])
+	}
+	drawing = painted.ReplaceAllString(drawing, ` class="$2$3" style="$1`)
+	head, rest, _ := strings.Cut(drawing, "<g ")
+	return []byte(head + "<title>" + html.EscapeString(title) + "</title>\n<style>\n" + style + "@media (prefers-color-scheme:dark){\n" + dark + "}\n</style>\n<g " + rest), nil
+}
+
+// bounds are the least and the greatest value of a chart.
+func (c *Chart) bounds() (least, greatest float64, err error) {
+	least = math.Inf(1)
+	for _, curve := range c.Curves {
+		if len(curve.At) != len(c.Places) {
+			return 0, 0, fmt.Errorf("measure: curve %q has %d places, want %d", curve.Name, len(curve.At), len(c.Places))
+		}
+		for _, s := range curve.At {
+			least, greatest = min(least, s.Least()), max(greatest, s.Greatest())
+		}
+	}
+	if least <= 0 || math.IsInf(greatest, 0) || math.IsNaN(greatest) {
+		return 0, 0, fmt.Errorf("measure: a chart from %g to %g, want above zero", least, greatest)
+	}
+	return least, greatest, nil
 }
 
 func sans() font.Font {
@@ -155,27 +220,28 @@ func trimmed(y float64) string {
 type curves struct {
 	*Chart
 	ticks plot.ConstantTicks // of the y axis
+	looks []look
 }
 
 // Plot implements [plot.Plotter].
 func (c curves) Plot(canvas draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&canvas)
 	for _, tick := range c.ticks {
-		canvas.StrokeLine2(draw.LineStyle{Color: rule, Width: 1}, canvas.Min.X, y(tick.Value), canvas.Max.X, y(tick.Value))
+		canvas.StrokeLine2(draw.LineStyle{Color: paint("rule"), Width: 1}, canvas.Min.X, y(tick.Value), canvas.Max.X, y(tick.Value))
 	}
 	for i, curve := range c.Curves {
 		var line []vg.Point
 		for place, s := range curve.At {
 			at := vg.Point{X: x(float64(place)), Y: y(s.Median())}
 			line = append(line, at)
-			canvas.StrokeLine2(draw.LineStyle{Color: inks[i], Width: 1}, at.X, y(s.Least()), at.X, y(s.Greatest()))
-			canvas.DrawGlyph(draw.GlyphStyle{Color: inks[i], Radius: 2.5, Shape: draw.CircleGlyph{}}, at)
+			canvas.StrokeLine2(draw.LineStyle{Color: c.looks[i].color, Width: 1}, at.X, y(s.Least()), at.X, y(s.Greatest()))
+			canvas.DrawGlyph(draw.GlyphStyle{Color: c.looks[i].color, Radius: 2.5, Shape: draw.CircleGlyph{}}, at)
 		}
-		canvas.StrokeLines(draw.LineStyle{Color: inks[i], Width: 2}, line)
+		canvas.StrokeLines(c.looks[i].line, line)
 	}
 	for i, at := range c.names(func(v float64) float64 { return float64(y(v)) }, float64(canvas.Min.Y)) {
 		style := p.X.Tick.Label
-		style.Color, style.XAlign, style.YAlign = inks[i], draw.XLeft, draw.YCenter
+		style.Color, style.XAlign, style.YAlign = c.looks[i].color, draw.XLeft, draw.YCenter
 		canvas.FillText(style, vg.Point{X: canvas.Max.X + 8, Y: vg.Length(at)}, c.Curves[i].Name)
 	}
 }
@@ -207,24 +273,4 @@ func (c curves) GlyphBoxes(p *plot.Plot) (boxes []plot.GlyphBox) {
 		boxes = append(boxes, plot.GlyphBox{X: 1, Y: 0.5, Rectangle: vg.Rectangle{Max: vg.Point{X: width + 10}}})
 	}
 	return boxes
-}
-
-// Chart adds a drawing under the title alt, which also describes it for readers who
-// cannot see. A section has one at most.
-func (s *Section) Chart(alt string, c Chart) {
-	s.t.Helper()
-	drawing, err := c.svg(alt)
-	if err == nil && s.drawing != nil {
-		err = fmt.Errorf("measure: a second chart in one section: %s", alt)
-	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.drawing = drawing
-	fmt.Fprintf(&s.text, "\n![%s](%s)\n", alt, drawingOf(s.t.Name()))
-}
-
-// drawingOf returns the path of a test's chart, beside the page.
-func drawingOf(test string) string {
-	return "charts/" + strings.TrimPrefix(test, "Test") + ".svg"
 }

@@ -4,23 +4,24 @@ import (
 	"encoding/xml"
 	"io"
 	"math"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 func TestChart(t *testing.T) {
-	c := Chart{X: "keys", Y: "ns", Log: true, Places: []string{"1,000", "10,000"}, Curves: []Curve{
+	c := Chart{Title: "Time of a call", X: "keys", Y: "ns", Log: true, Places: []string{"1,000", "10,000"}, Curves: []Curve{
 		{"abacus", []Series{{120, 140}, {300, 310, 320}}},
 		{"a < b", []Series{{61}, {301}}},
 	}}
-	drawing := try.To(c.svg("Time of a call"))(t)
+	drawing, err := c.svg("this machine", style(t))
+	require.NoError(t, err)
 	texts, places := map[string]string{}, 0
 	d := xml.NewDecoder(strings.NewReader(string(drawing)))
-	height := ""
+	height, inside := "", ""
 	for {
 		token, err := d.Token()
 		if err == io.EOF {
@@ -29,6 +30,7 @@ func TestChart(t *testing.T) {
 		require.NoError(t, err)
 		switch token := token.(type) {
 		case xml.StartElement:
+			inside = token.Name.Local
 			for _, a := range token.Attr {
 				if token.Name.Local == "text" && a.Name.Local == "y" {
 					height = a.Value
@@ -38,6 +40,9 @@ func TestChart(t *testing.T) {
 				}
 			}
 		case xml.CharData:
+			if inside == "title" || inside == "style" {
+				continue
+			}
 			if text := strings.TrimSpace(string(token)); text != "" {
 				texts[text] = height
 				places++
@@ -49,6 +54,56 @@ func TestChart(t *testing.T) {
 	}
 	require.Len(t, texts, places)
 	require.NotEqual(t, texts["abacus"], texts["a < b"], "one name on the other")
+	require.Contains(t, string(drawing), "<title>Time of a call</title>")
+	require.NotContains(t, string(drawing), "#00000", "a colour without a style")
+}
+
+// style is the style of the pages of the programs.
+func style(t *testing.T) string {
+	css, err := os.ReadFile("../../../cmd/internal/web/base.css")
+	require.NoError(t, err)
+	return string(css)
+}
+
+// The curves and the names of abacus, and nothing else, have the colour that abacus has on
+// the pages, on a light ground and on a dark one.
+func TestColourOfAbacus(t *testing.T) {
+	css := style(t)
+	ours := regexp.MustCompile(`--ours:(#\w+)`).FindAllStringSubmatch(css, -1)
+	require.Len(t, ours, 2)
+	at := []Series{{1, 2, 3}, {4, 5, 6}}
+	c := Chart{Places: []string{"1", "2"}, Curves: []Curve{{"a", at}, {"abacus, 1", at}, {"b", at}, {"abacus, 3", at}, {"c", at}, {"d", at}}}
+	drawing, err := c.svg("", css)
+	require.NoError(t, err)
+	light, dark, _ := strings.Cut(string(drawing), "@media (prefers-color-scheme:dark)")
+	require.Contains(t, light, ".fill4{fill:"+ours[0][1]+"}.stroke4{stroke:"+ours[0][1]+"}")
+	require.Contains(t, dark, ".fill4{fill:"+ours[1][1]+"}.stroke4{stroke:"+ours[1][1]+"}")
+	var named []string
+	for _, text := range regexp.MustCompile(`(?s)<text [^>]*class="fill4"[^>]*>([^<]*)<`).FindAllStringSubmatch(string(drawing), -1) {
+		named = append(named, text[1])
+	}
+	require.ElementsMatch(t, []string{"abacus, 1", "abacus, 3"}, named)
+	require.Equal(t, 1, strings.Count(string(drawing), "stroke-dasharray"), "the second abacus")
+
+	_, err = c.svg("", strings.Replace(css, "--ours", "--theirs", 1))
+	require.ErrorContains(t, err, "has 1 colours --ours")
+}
+
+func TestDraw(t *testing.T) {
+	const page = "# Page\n\n| processor | a chip |\n| date | today |\n\n## One\n\n![x](charts/Other.svg)\n\n## Two\n\n### abacus, one limit\n\n" +
+		"| callers | 1,000 calls/s |\n|---|---:|\n| 1 | 1,200 (900-1,400) |\n| 2 | 3 (2-4) |\n\n![x](charts/ManyCallersOnRedis.svg)\n"
+	drawn, err := Draw(page, style(t))
+	require.NoError(t, err)
+	require.Len(t, drawn, 1)
+	for _, text := range []string{">a chip; today<", ">abacus, one limit<", ">callers<", ">1,000 calls a second<"} {
+		require.Contains(t, string(drawn["charts/ManyCallersOnRedis.svg"]), text)
+	}
+	c, err := read(charts["TestManyCallersOnRedis"], page)
+	require.NoError(t, err)
+	require.Equal(t, []string{"1", "2"}, c.Places)
+	require.Equal(t, []Curve{{"abacus, one limit", []Series{{1200, 900, 1400}, {3, 2, 4}}}}, c.Curves)
+	_, err = Draw(strings.Replace(page, "3 (2-4)", "3", 1), style(t))
+	require.ErrorContains(t, err, `ManyCallersOnRedis.svg: measure: cell "3"`)
 }
 
 func TestChartsThatSayNothing(t *testing.T) {
@@ -59,7 +114,7 @@ func TestChartsThatSayNothing(t *testing.T) {
 		"from 1 to +Inf":     {Places: []string{"1"}, Curves: []Curve{{"a", []Series{{1, math.Inf(1)}}}}},
 		"a chart of 7 curve": {Places: []string{"1"}, Curves: make([]Curve, 7)},
 	} {
-		_, err := c.svg("")
+		_, err := c.svg("", style(t))
 		require.ErrorContains(t, err, want)
 	}
 }

@@ -7,7 +7,6 @@
 package measure
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -19,7 +18,6 @@ import (
 var (
 	size = flag.String("size", "tiny", "tiny: a test, whose numbers say nothing; short: a few minutes in all; full: as in README.md")
 	out  = flag.String("out", "", "`directory` for the sections of the page; default: they are printed by -v only")
-	on   = flag.String("machine", "this machine", "`name` of the machine, below the title of each chart")
 )
 
 // Pick returns the value for the size of the flag. Tests call Pick, after flags are
@@ -43,9 +41,8 @@ func Tiny() bool { return Pick(true, false, false) }
 // was found is for people to write elsewhere: prose here must be true of every
 // run.
 type Section struct {
-	t       *testing.T
-	text    strings.Builder
-	drawing []byte // of its chart
+	t    *testing.T
+	text strings.Builder
 }
 
 // Open begins the section of a test. It is written when the test has passed: to
@@ -64,15 +61,8 @@ func Open(t *testing.T, title string) *Section {
 		if *out == "" {
 			return
 		}
-		files := map[string][]byte{t.Name() + ".md": []byte(s.text.String())}
-		if s.drawing != nil {
-			files[drawingOf(t.Name())] = s.drawing
-		}
-		for name, text := range files {
-			name = filepath.Join(*out, name)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, text, 0o644)); err != nil {
-				t.Errorf("measure: %v", err)
-			}
+		if err := os.WriteFile(filepath.Join(*out, t.Name()+".md"), []byte(s.text.String()), 0o644); err != nil {
+			t.Errorf("measure: %v", err)
 		}
 	})
 	return s
