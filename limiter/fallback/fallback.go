@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -326,6 +327,7 @@ func (f *Fallback) inTime(ctx context.Context, c *Call, asks []counter.Ask, v *c
 	answers, decided := make(chan answer), make(chan late, 1)
 	mode, own := c.Mode, slices.Clone(asks)
 	f.calls.Go(func() {
+		grow()
 		defer f.leave()
 		var a answer
 		a.err = f.ask(inTime, mode, own, &a.v)
@@ -357,6 +359,16 @@ func (f *Fallback) inTime(ctx context.Context, c *Call, asks []counter.Ask, v *c
 		err = fmt.Errorf("%w: no answer within Config.DecideWithin of %s", counter.ErrStore, f.within)
 	}
 	return underWay, named(asks, err)
+}
+
+// grow grows the stack of a new goroutine at once to what a call to a store needs. Growing
+// by doubling, with the frames of the call on it, took a tenth of the processor time of a
+// call on memcached.
+//
+//go:noinline
+func grow() {
+	var room [6 << 10]byte
+	runtime.KeepAlive(&room)
 }
 
 // late is the decision of a caller whose call to the store is still under way.

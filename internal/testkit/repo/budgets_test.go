@@ -28,7 +28,7 @@ var budgets = []budget{
 	{folders: "counter", code: 2656, types: 11, methods: 19, decision: "prepared-limits.md as-many-as-have-room.md hot-keys.md calendar-periods.md settle.md"},
 	{folders: "feature", code: 450},
 	{folders: "limiter", code: 2808, decision: "way-of-a-request.md as-many-as-have-room.md queues-of-wait.md calendar-periods.md settle.md growing-bans.md"},
-	{folders: "limiter/fallback", code: 1258, decision: "local-counting.md as-many-as-have-room.md calendar-periods.md settle.md growing-bans.md"},
+	{folders: "limiter/fallback", code: 1264, decision: "local-counting.md as-many-as-have-room.md calendar-periods.md settle.md growing-bans.md where-the-time-goes.md"},
 	{folders: "limiter/turns", code: 280},
 	{folders: "httplimit", code: 1896, decision: "speed-of-the-middleware.md queues-of-wait.md calendar-periods.md settle.md"},
 	{folders: "httpclient", code: 450},
