@@ -100,11 +100,11 @@ func (s *service) newGRPC() server {
 		return nil
 	}
 	options := []grpc.ServerOption{
-		grpc.MaxHeaderListSize(64 << 10), grpc.ConnectionTimeout(headerTimeout), grpc.MaxConcurrentStreams(maxStreams),
+		// Workers keep the stacks that calls have grown. Further calls have goroutines of their own.
+		grpc.MaxHeaderListSize(64 << 10), grpc.ConnectionTimeout(headerTimeout), grpc.MaxConcurrentStreams(maxStreams), grpc.NumStreamWorkers(64),
 		// Streams are those of reflection, which describes a public protocol, and of health.
-		grpc.UnaryInterceptor(func(ctx context.Context, in any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			ctx, err := s.admitted(ctx, info.FullMethod)
-			if err != nil {
+		grpc.UnaryInterceptor(func(ctx context.Context, in any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
+			if ctx, err = s.admitted(ctx, info.FullMethod); err != nil {
 				return nil, err
 			}
 			return next(ctx, in)

@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -466,4 +467,23 @@ func TestHostileConnections(t *testing.T) {
 	_, err = conn.Read(make([]byte, 1))
 	require.Error(t, err)
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+}
+
+// The collector waits for more garbage than a small process needs by default, unless the
+// environment says when it runs.
+func TestCollector(t *testing.T) {
+	config := filepath.Join(files(t, map[string]string{
+		"rules.yaml":   "events: {signup: {ip: {limits: 5/m}}}",
+		"abacusd.yaml": "rules: rules.yaml\nlisten: {http: '127.0.0.1:0', admin: '127.0.0.1:0'}\ncallers: [{name: here, from: [127.0.0.1], may: [metrics]}]",
+	}), "abacusd.yaml")
+	for gogc, runsLate := range map[string]bool{"": true, "100": false} {
+		t.Setenv("GOGC", gogc)
+		d := serve(t, config)
+		next := regexp.MustCompile(`(?m)^go_memstats_next_gc_bytes (\S+)$`)
+		d.eventually("a collection", func() bool {
+			size, err := strconv.ParseFloat(next.FindStringSubmatch(ask(http.DefaultClient, "GET", "http://"+d.admin+"/metrics", "").body)[1], 64)
+			require.NoError(t, err)
+			return size > 60<<20 == runsLate
+		})
+	}
 }
