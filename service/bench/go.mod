@@ -3,11 +3,13 @@ module github.com/abacus-go/abacus/service/bench
 
 go 1.25.6
 
-tool github.com/envoyproxy/ratelimit/src/service_cmd
+tool (
+	github.com/abacus-go/abacus/service/cmd/abacusd
+	github.com/envoyproxy/ratelimit/src/service_cmd
+)
 
 require (
 	github.com/abacus-go/abacus v0.0.0-00010101000000-000000000000
-	github.com/abacus-go/abacus/service v0.0.0-00010101000000-000000000000
 	github.com/envoyproxy/go-control-plane/envoy v1.39.0
 	github.com/stretchr/testify v1.12.1
 	google.golang.org/grpc v1.84.0
@@ -17,16 +19,21 @@ require (
 	cel.dev/expr v0.25.2 // indirect
 	github.com/DataDog/datadog-go/v5 v5.5.0 // indirect
 	github.com/Microsoft/go-winio v0.5.0 // indirect
+	github.com/abacus-go/abacus/metrics/prometheus v0.0.0-00010101000000-000000000000 // indirect
+	github.com/abacus-go/abacus/service v0.0.0-00010101000000-000000000000 // indirect
+	github.com/alecthomas/kong v1.17.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/bradfitz/gomemcache v0.0.0-20260422231931-4d751bb6e37c // indirect
 	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
 	github.com/coocood/freecache v1.2.4 // indirect
+	github.com/dunglas/httpsfv v1.1.2 // indirect
 	github.com/envoyproxy/go-control-plane v0.14.0 // indirect
 	github.com/envoyproxy/go-control-plane/ratelimit v0.1.1-0.20250812085011-4cf7e8485428 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/envoyproxy/ratelimit v1.4.1-0.20260122083618-3fb702589d36 // indirect
+	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/fsnotify/fsnotify v1.7.0 // indirect
 	github.com/go-kit/log v0.2.1 // indirect
 	github.com/go-logfmt/logfmt v0.6.0 // indirect

@@ -4,13 +4,12 @@
 //	go run .                                   prints
 //	go run . -write ../../docs/reports/envoy.md
 //
-// The program builds the reference from its module. Both services run in processes of their
-// own, on the same servers and with the same rules, and are asked in turn. A wrong answer
-// ends the program, and nothing is written.
+// The program builds abacusd, and the reference from its module. Both run with the same
+// environment, on the same servers and with the same rules, and are asked in turn. A wrong
+// answer ends the program, and nothing is written.
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"flag"
@@ -32,12 +31,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/backend/memcache"
-	"github.com/abacus-go/abacus/backend/redis"
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
-	"github.com/abacus-go/abacus/service/envoy"
 )
 
 const (
@@ -66,52 +60,14 @@ var cases = []struct {
 }
 
 func main() {
-	store := flag.String("serve", "", "serve on this `store`, for the program itself")
-	folder := flag.String("rules", "", "the `folder` of rules to serve")
 	write := flag.String("write", "", "write the page to this `file`; default: print it")
 	calls := flag.Int("calls", 10_000, "calls in a `block`")
 	blocks := flag.Int("blocks", 7, "blocks of each service, in turn")
 	flag.Parse()
-	err := error(nil)
-	if *store != "" {
-		err = serve(*store, *folder)
-	} else {
-		err = run(*write, *calls, *blocks)
-	}
-	if err != nil {
+	if err := run(*write, *calls, *blocks); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
-}
-
-// serve serves on the loopback interface, and prints the address.
-func serve(at, folder string) error {
-	var store backend.Store
-	var err error
-	if strings.HasPrefix(at, "redis://") {
-		store, err = redis.Open(at, redis.Config{})
-	} else {
-		store, err = memcache.New(memcache.Config{}, at)
-	}
-	if err != nil {
-		return err
-	}
-	count, err := counter.New(store, counter.Config{})
-	if err != nil {
-		return err
-	}
-	service, err := envoy.New(envoy.Config{Counter: count, Rules: folder})
-	if err != nil {
-		return err
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	fmt.Println(listener.Addr())
-	server := grpc.NewServer()
-	service.Register(server)
-	return server.Serve(listener)
 }
 
 // service is a running service.
@@ -143,8 +99,7 @@ func run(path string, calls, blocks int) (err error) {
 // measure returns the page.
 func measure(stage *servertest.Stage, calls, blocks int) (string, error) {
 	dir := stage.TempDir()
-	reference := filepath.Join(dir, "reference")
-	build := exec.Command("go", "build", "-o", reference, "github.com/envoyproxy/ratelimit/src/service_cmd")
+	build := exec.Command("go", "build", "-o", dir, "github.com/abacus-go/abacus/service/cmd/abacusd", "github.com/envoyproxy/ratelimit/src/service_cmd")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
@@ -161,8 +116,9 @@ func measure(stage *servertest.Stage, calls, blocks int) (string, error) {
 Written by service/bench on %s, with %s on %d processors. The reference is
 %s.
 
-%d callers ask the service of package envoy and the reference in turn, %d blocks of %d calls each,
-on the same server and with the same rules. Times are microseconds of a processor for a call, of the
+%d callers ask abacusd and the reference in turn, %d blocks of %d calls each, on the same server and
+with the same rules. Both keep numbers for Prometheus, and have the settings of garbage collection
+with which they come. Times are microseconds of a processor for a call, of the
 service and of the store, in the median of the blocks. A quotient is that of the medians, and the
 bar is the most that it may be. The last two columns are the time of a call, in the median.
 `, time.Now().UTC().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), revision(), callers, blocks, calls)
@@ -172,11 +128,13 @@ bar is the most that it may be. The last two columns are the time of a call, in 
 			server = servertest.StartMemcached
 		}
 		at := server(stage)
-		ours, err := start(stage, exec.Command(os.Args[0], "-serve", map[bool]string{true: "redis://" + at.Addr, false: at.Addr}[name == "Redis"], "-rules", folder))
+		ours, err := start(stage, exec.Command(filepath.Join(dir, "abacusd"), "serve"), filepath.Dir(folder), name, at.Addr)
 		if err != nil {
 			return "", err
 		}
-		theirs, err := startReference(stage, reference, filepath.Dir(folder), name, at.Addr)
+		reference := exec.Command(filepath.Join(dir, "service_cmd"))
+		reference.Env = []string{fmt.Sprint("MEMCACHE_MAX_IDLE_CONNS=", callers), "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0"}
+		theirs, err := start(stage, reference, filepath.Dir(folder), name, at.Addr)
 		if err != nil {
 			return "", err
 		}
@@ -197,25 +155,8 @@ bar is the most that it may be. The last two columns are the time of a call, in 
 	return page.String(), nil
 }
 
-// start starts the service in a process, whose first line is its address.
-func start(stage *servertest.Stage, cmd *exec.Cmd) (*service, error) {
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := servertest.Start(cmd); err != nil {
-		return nil, err
-	}
-	stage.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		return nil, err
-	}
-	return connect(stage, cmd.Process, strings.TrimSpace(line))
-}
-
-// startReference starts the reference, and waits until it listens.
-func startReference(stage *servertest.Stage, program, root, store, addr string) (*service, error) {
+// start starts a service by the environment of the reference, and waits until it listens.
+func start(stage *servertest.Stage, cmd *exec.Cmd, root, store, addr string) (*service, error) {
 	var ports [3]int
 	for i := range ports {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -226,13 +167,12 @@ func startReference(stage *servertest.Stage, program, root, store, addr string) 
 		ports[i] = listener.Addr().(*net.TCPAddr).Port
 		_ = listener.Close()
 	}
-	cmd := exec.Command(program)
-	cmd.Env = append(os.Environ(), "USE_STATSD=false", "LOG_LEVEL=error", "RUNTIME_ROOT="+root, "RUNTIME_WATCH_ROOT=false", "RUNTIME_SUBDIRECTORY=.",
+	cmd.Env = append(append(cmd.Env, os.Environ()...), "USE_STATSD=false", "LOG_LEVEL=error", "RUNTIME_ROOT="+root, "RUNTIME_WATCH_ROOT=false", "RUNTIME_SUBDIRECTORY=.",
 		fmt.Sprint("PORT=", ports[0]), fmt.Sprint("GRPC_PORT=", ports[1]), fmt.Sprint("DEBUG_PORT=", ports[2]), "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1")
 	if store == "Redis" {
 		cmd.Env = append(cmd.Env, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+addr)
 	} else {
-		cmd.Env = append(cmd.Env, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+addr, fmt.Sprint("MEMCACHE_MAX_IDLE_CONNS=", callers))
+		cmd.Env = append(cmd.Env, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+addr)
 	}
 	if err := servertest.Start(cmd); err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"regexp"
 	"testing"
 
@@ -10,15 +9,6 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
-
-// With -serve this binary is the service.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "-serve" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
 
 // The page has a row for each kind of request on each store, with the numbers of both.
 func TestMeasure(t *testing.T) {
