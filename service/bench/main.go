@@ -116,11 +116,11 @@ func measure(stage *servertest.Stage, calls, blocks int) (string, error) {
 Written by service/bench on %s, with %s on %d processors. The reference is
 %s.
 
-%d callers ask abacusd and the reference in turn, %d blocks of %d calls each, on the same server and
-with the same rules. Both keep numbers for Prometheus, and have the settings of garbage collection
-with which they come. Times are microseconds of a processor for a call, of the
-service and of the store, in the median of the blocks. A quotient is that of the medians, and the
-bar is the most that it may be. The last two columns are the time of a call, in the median.
+%d callers ask abacusd and the reference in turn, %d blocks of %d calls each, on the same server
+and with the same rules. Both keep numbers for Prometheus, and have the settings of garbage
+collection with which they come. Times are microseconds of a processor for a call, of the service
+and of the store, in the median of the blocks. A quotient is that of the medians, and the bar is the
+most that it may be. The last two columns are the time of a call, in the median.
 `, time.Now().UTC().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), revision(), callers, blocks, calls)
 	for i, name := range []string{"Redis", "memcached"} {
 		server := servertest.StartRedis
