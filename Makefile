@@ -35,7 +35,7 @@ FLAGS =
 test: servers ## the tests of all modules: each promise, in minutes. ABACUS_TESTS=long for all
 	@found=0; for module in $(MODULES); do found=$$(( found + $$(cd $$module && $(GO) list ./... | wc -l) )); done; \
 	if [ $$found -ne $(PACKAGES) ]; then echo "$$found packages, want $(PACKAGES): see the Makefile"; exit 1; fi
-	(set -e; $(MAKE) site; for module in $(filter-out .,$(MODULES)); do (cd $$module && $(TEST) -p 1 -timeout 15m $(FLAGS) ./...); done) & nested=$$!; \
+	(set -e; $(MAKE) site SITE=-short; for module in $(filter-out .,$(MODULES)); do (cd $$module && $(TEST) -p 1 -timeout 15m $(FLAGS) ./...); done) & nested=$$!; \
 	$(TEST) -p $(AT_ONCE) -timeout 15m $(FLAGS) $(FIRST) ./...; root=$$?; wait $$nested && exit $$root
 
 check: servers bin/staticcheck bin/unparam ## gofmt, vet, staticcheck, unparam, the tests in their long form, and with -race
@@ -82,7 +82,7 @@ demo: ## the main job, on the embedded store
 
 site: ## the web site as files for any file server, in build/site, with all its links checked
 	rm -rf build/site
-	cd cmd/demo/site && $(GO) run ./make
+	cd cmd/demo/site && $(GO) run ./make $(SITE)
 
 clean: ## remove what was built here
 	rm -rf bin build

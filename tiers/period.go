@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	_ "time/tzdata" // for machines without zones; adds 450 kB to a program
 
 	"github.com/abacus-go/abacus/internal/cover"
 	"github.com/abacus-go/abacus/internal/dur"
@@ -24,8 +23,8 @@ import (
 // the 29th, 30th or 31st begins on the last day of a shorter month. A day that a zone
 // skips, as Pacific/Apia did in 2011, is no period.
 //
-// The rules of a zone come from the machine, or else from package time/tzdata. All
-// processes that count a key must have the same rules.
+// The rules of a zone come from the machine, or else from package time/tzdata, which a
+// program for js does not have. All processes that count a key must have the same rules.
 type Period struct{ *period }
 
 type period struct {

@@ -2,6 +2,7 @@
 package words
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -25,6 +26,19 @@ func Plural(n int64, thing string) string {
 		thing += "s"
 	}
 	return Commas(n) + " " + thing
+}
+
+// List joins names as in a sentence: "a, b and c". Names with commas are kept
+// apart by semicolons.
+func List(names []string) string {
+	last := len(names) - 1
+	switch {
+	case slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, ",") }):
+		return strings.Join(names, "; ")
+	case last < 1:
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
 // Quoted lists names: "a", "b" and "c". No names are "nothing".

@@ -80,3 +80,22 @@ func TestSearch(t *testing.T) {
 	p.press(kb.Escape)
 	p.wait(`document.querySelector('.status').textContent == ''`)
 }
+
+// TestRaceOfFiles runs the race without a program: the code of the library is in the
+// page, and the same buttons have the same effects.
+func TestRaceOfFiles(t *testing.T) {
+	t.Parallel()
+	p := open(t, window{width: 1200, scheme: "light", calm: true}, newFiles(t)+"try/index.html")
+	p.started()
+	require.Equal(t, "0", p.text(cell("abacus", "admitted")))
+	p.click("#hit")
+	p.wait(fmt.Sprintf(`document.querySelector(%q).textContent == '1'`, cell("abacus", "admitted")))
+	p.click("#burst") // the opening one is cancelled; this one is played at once
+	p.wait(newest + `.includes('attempts before')`)
+	p.wait(fmt.Sprintf(`document.querySelector(%q).textContent == '2.00'`, cell("fixed window", "peak")))
+	require.Equal(t, "1.00", p.text(cell("abacus", "peak")))
+	p.do(chromedp.SetValue(chromedp.CSS("#limit"), "100/d"), chromedp.Evaluate[chromedp.Void](`document.querySelector('#limit').dispatchEvent(new Event('change'))`))
+	p.wait(`document.querySelector('#lanes').ariaLabel.startsWith('Of 100')`)
+	require.True(t, value[bool](p, `document.querySelector('#gone').hidden`))
+	require.NotEmpty(t, value[string](p, `document.querySelector('meta[name=abacus-wasm]').content`))
+}

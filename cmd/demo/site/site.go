@@ -1,5 +1,6 @@
 // Package site writes the web site of the project as a folder of files, for any file
-// server, at any path, under the Policy: the pages of README, docs and service.
+// server, at any path, under the Policy: the pages of README, docs and service, and the
+// race of demo serve, which runs in the browser.
 package site
 
 import (
@@ -16,7 +17,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/abacus-go/abacus/cmd/internal/web"
+	"github.com/abacus-go/abacus/cmd/demo/internal/serve"
 )
 
 // Policy is the content security policy under which all pages work.
@@ -26,6 +27,9 @@ const Policy = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-
 type Config struct {
 	Root string // of the repository
 	To   string // the folder, which is made; files in it that Write does not write stay
+
+	// Short leaves out the module of WebAssembly, which takes long to build.
+	Short bool
 }
 
 //go:embed pages
@@ -85,6 +89,11 @@ func Write(cfg Config) (outside []string, err error) {
 	}
 	if err := s.writeAssets(); err != nil {
 		return nil, err
+	}
+	if !cfg.Short {
+		if err := buildModule(cfg.Root, cfg.To); err != nil {
+			return nil, err
+		}
 	}
 	return Check(cfg.To)
 }
@@ -195,11 +204,19 @@ func (s *site) writeAssets() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(
-		s.write("abacus.css", slices.Concat([]byte(web.BaseCSS), css)),
-		s.write("search.js", script),
-		s.write("search.json", index),
-		s.write("icon.svg", []byte(web.Icon)))
+	all, err := serve.Files("docs/getting-started.html")
+	if err != nil {
+		return err
+	}
+	all["abacus.css"] += string(css)
+	all["search.js"] = string(script)
+	all["search.json"] = string(index)
+	for name, content := range all {
+		if err := s.write(name, []byte(content)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *site) write(name string, content []byte) error {

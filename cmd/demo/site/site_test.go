@@ -1,6 +1,9 @@
 package site
 
 import (
+	"bytes"
+	"compress/gzip"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -8,6 +11,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/andybalholm/brotli"
 	"github.com/stretchr/testify/require"
 )
 
@@ -27,13 +31,28 @@ func TestWrite(t *testing.T) {
 	require.Contains(t, outside, "https://github.com/abacus-go/abacus/tree/main/httplimit", "a link of the guide")
 	for _, file := range []string{"index.html", "docs/getting-started.html", "docs/decisions/index.html", "docs/decisions/tickets.html",
 		"docs/reports/bench.html", "docs/reports/charts/ManyKeys.svg", "docs/pictures/rods-dark.svg", "docs/pictures/rods-light.svg",
-		"service/index.html", "service/docs/proxies.html", "abacus.css", "search.js", "search.json", "icon.svg"} {
+		"service/index.html", "service/docs/proxies.html", "try/index.html", "wasm_exec.js", "abacus.js", "abacus.css", "search.js", "search.json", "icon.svg"} {
 		require.FileExists(t, filepath.Join(to, file))
 	}
 	guide, err := os.ReadFile(filepath.Join(to, "docs/getting-started.html"))
 	require.NoError(t, err)
 	require.Contains(t, string(guide), `<a href="http.html#from-one-line-to-the-full-form">`)
 	require.Contains(t, string(guide), `<h2 id="share-the-counts">`)
+
+	// What a reader waits for before the race begins: no client of a server, no zones.
+	program, err := os.ReadFile(filepath.Join(to, module))
+	require.NoError(t, err)
+	var gzipped, brotlied bytes.Buffer
+	packer, err := gzip.NewWriterLevel(&gzipped, gzip.BestCompression)
+	require.NoError(t, err)
+	for _, w := range []io.WriteCloser{packer, brotli.NewWriterLevel(&brotlied, brotli.BestCompression)} {
+		_, err := w.Write(program)
+		require.NoError(t, err)
+		require.NoError(t, w.Close())
+	}
+	t.Logf("%s: %d bytes, gzip %d, brotli %d", module, len(program), gzipped.Len(), brotlied.Len())
+	require.LessOrEqual(t, gzipped.Len(), 1_310_000)
+	require.LessOrEqual(t, brotlied.Len(), 1_000_000)
 }
 
 func TestCheck(t *testing.T) {

@@ -51,7 +51,7 @@ func Feature(kind, text string, ipv4Bits, ipv6Bits int) feature.Feature {
 
 // Funcs are the functions that templates of reports and pages have.
 var Funcs = map[string]any{
-	"clean": Clean, "instant": Instant, "key": Key, "list": List, "number": Number, "percent": Percent, "roughly": Roughly, "wrap": Wrap,
+	"clean": Clean, "instant": Instant, "key": Key, "list": words.List, "number": Number, "percent": Percent, "roughly": Roughly, "wrap": Wrap,
 	"dur": dur.Format, "rest": Rest,
 	"args":   func(all ...any) []any { return all },
 	"next":   func(i int) int { return i + 1 },

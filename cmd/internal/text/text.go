@@ -3,7 +3,6 @@ package text
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -95,19 +94,6 @@ func Rest(d time.Duration) string {
 
 // Instant is t in full, in UTC.
 func Instant(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
-
-// List joins names as in a sentence: "a, b and c". Names with commas are kept
-// apart by semicolons.
-func List(names []string) string {
-	last := len(names) - 1
-	switch {
-	case slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, ",") }):
-		return strings.Join(names, "; ")
-	case last < 1:
-		return strings.Join(names, "")
-	}
-	return strings.Join(names[:last], ", ") + " and " + names[last]
-}
 
 // Wrap breaks text between words, and where the text has a line break; a word longer
 // than width keeps its line.

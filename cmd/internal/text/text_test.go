@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 func TestClean(t *testing.T) {
@@ -37,7 +39,7 @@ func TestNumbers(t *testing.T) {
 	require.Equal(t, []string{"12.3 %", "1.23 %", "< 0.01 %", "0.00 %", "–"},
 		[]string{Percent(123, 1000), Percent(123, 10000), Percent(1, 1e6), Percent(0, 5), Percent(1, 0)})
 	require.Equal(t, []string{"", "a", "a and b", "a, b and c", "a, x; b"},
-		[]string{List(nil), List([]string{"a"}), List([]string{"a", "b"}), List([]string{"a", "b", "c"}), List([]string{"a, x", "b"})})
+		[]string{words.List(nil), words.List([]string{"a"}), words.List([]string{"a", "b"}), words.List([]string{"a", "b", "c"}), words.List([]string{"a, x", "b"})})
 }
 
 func TestTimes(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -53,7 +54,7 @@ func (w *watch) conditions(found []stores.Look, st *status) (all []condition) {
 	if w.source.servers == nil {
 		fine = "The store is in this process."
 	}
-	all = append(all, unless("The store answers", len(gone) > 0, "No answer of "+text.List(gone)+": calls are decided by the OnFailure of their rules.", fine))
+	all = append(all, unless("The store answers", len(gone) > 0, "No answer of "+words.List(gone)+": calls are decided by the OnFailure of their rules.", fine))
 	if w.source.servers != nil {
 		all = append(all, w.written(st), w.clocks(answering))
 		for _, r := range check.Setup(w.source.kind, answering) {

@@ -16,6 +16,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -124,7 +125,7 @@ func (s *Source) key(ctx context.Context, event, kind, value, window string) (*K
 	all := lim.Rules(event)
 	switch {
 	case len(all) == 0:
-		return nil, fmt.Errorf("event: got %q, want one of %s", event, text.List(lim.Events()))
+		return nil, fmt.Errorf("event: got %q, want one of %s", event, words.List(lim.Events()))
 	case kind == "" || !slices.ContainsFunc(all, func(r limiter.Rule) bool { return r.Kind == kind || r.Else == kind }):
 		return nil, fmt.Errorf("kind: got %q, want a kind of a rule of %s", kind, event)
 	case strings.TrimSpace(value) == "":

@@ -40,8 +40,12 @@ type Site struct {
 	guarded   http.Handler
 	pages     []Page
 	templates map[string]*template.Template
+	assets    map[string]asset // by name
 	streams   streams
 }
+
+// asset is a file that pages have in common.
+type asset struct{ mime, content string }
 
 // New makes a Site, which works until ctx is done. The files that pages have in common
 // are served already; the pages themselves are shown by handlers of the caller.
@@ -57,14 +61,15 @@ func New(ctx context.Context, pages ...Page) *Site {
 			js += mustRead(page.Files, name+".js")
 		}
 	}
-	for path, asset := range map[string][2]string{
-		"/abacus.css": {"text/css; charset=utf-8", css},
-		"/abacus.js":  {"text/javascript; charset=utf-8", js},
-		"/icon.svg":   {"image/svg+xml", Icon},
-	} {
-		s.Handle("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", asset[0])
-			fmt.Fprint(w, asset[1])
+	s.assets = map[string]asset{
+		"abacus.css": {"text/css; charset=utf-8", css},
+		"abacus.js":  {"text/javascript; charset=utf-8", js},
+		"icon.svg":   {"image/svg+xml", mustRead(common, "icon.svg")},
+	}
+	for name, a := range s.assets {
+		s.Handle("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", a.mime)
+			fmt.Fprint(w, a.content)
 		})
 	}
 	return s
@@ -91,22 +96,42 @@ func mustRead(files fs.FS, names ...string) string {
 
 // layout is the data of layout.html.
 type layout struct {
-	Page  string // its name
-	Pages []Page
-	Title string
-	Body  any // the data of the page itself
+	Page   string // its name
+	Pages  []Page
+	Title  string
+	Root   string // the address of the assets
+	Home   string // the address of the first page
+	Module string // of WebAssembly, which has the numbers; "": the program has them
+	Body   any    // the data of the page itself
 }
 
 // Show writes a page.
 func (s *Site) Show(w http.ResponseWriter, status int, page, title string, body any) {
 	var b bytes.Buffer
-	if err := s.templates[page].ExecuteTemplate(&b, "layout", layout{page, s.pages, title, body}); err != nil {
+	l := layout{Page: page, Pages: s.pages, Title: title, Root: "/", Home: "/", Body: body}
+	if err := s.templates[page].ExecuteTemplate(&b, "layout", l); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = w.Write(b.Bytes()) // an error is a client that hung up
+}
+
+// Files returns a page and its assets by name, as files of a folder. The page is at
+// FOLDER/index.html, links to the pages of links, and has its numbers from the module
+// abacus.wasm in the root.
+func (s *Site) Files(page, folder, title string, links []Page, body any) (map[string]string, error) {
+	var b strings.Builder
+	l := layout{Page: page, Pages: links, Title: title, Root: "../", Home: "../index.html", Module: "../abacus.wasm", Body: body}
+	if err := s.templates[page].ExecuteTemplate(&b, "layout", l); err != nil {
+		return nil, err
+	}
+	files := map[string]string{folder + "/index.html": b.String()}
+	for name, a := range s.assets {
+		files[name] = a.content
+	}
+	return files, nil
 }
 
 // policy allows files of this server, and nothing inline.
@@ -151,11 +176,6 @@ var (
 	//
 	//go:embed base.css
 	BaseCSS string
-
-	// Icon is an SVG.
-	//
-	//go:embed pages/icon.svg
-	Icon string
 
 	// UPlotJS is the library for charts, below its licence: the package uplot of the
 	// npm registry, version 1.6.32. UPlotCSS is the style of the charts.

@@ -75,13 +75,28 @@ type raceLimit struct {
 	Speed       int
 }
 
-func (s *Server) addRace() {
-	var limits []raceLimit
+// raceTitle is the title of the page.
+const raceTitle = "Why at most N is N"
+
+func raceLimits() (limits []raceLimit) {
 	for i, l := range world.Limits {
 		limits = append(limits, raceLimit{l.String(), fmt.Sprintf("%d per %s", l.Max, rods.Singular(l.Per)), []int{10, 500, 10_000}[i]})
 	}
+	return limits
+}
+
+// Files returns the pages that need no server, with their assets, as files by name.
+// docs is the address of the documentation from the root. The pages have their
+// numbers from the module abacus.wasm in the root.
+func Files(docs string) (map[string]string, error) {
+	race := Pages[0]
+	links := []web.Page{{Name: race.Name, Path: "index.html", Link: race.Link}, {Path: "../" + docs, Link: "Getting started"}}
+	return web.New(context.Background(), race).Files(race.Name, "try", raceTitle, links, raceLimits())
+}
+
+func (s *Server) addRace() {
 	s.Handle("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
-		s.Show(w, http.StatusOK, "race", "Why at most N is N", limits)
+		s.Show(w, http.StatusOK, "race", raceTitle, raceLimits())
 	})
 	s.Handle("GET /race", s.streamRace)
 	s.Handle("POST /race/{name}", s.steerRace)

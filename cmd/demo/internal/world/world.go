@@ -15,7 +15,6 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/classic"
 	"github.com/abacus-go/abacus/cmd/internal/rods"
-	"github.com/abacus-go/abacus/cmd/internal/text"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/tiers"
@@ -308,7 +307,7 @@ func (w *World) tell() {
 		by   string
 	}{{true, "admitted by "}, {false, "denied by "}} {
 		if len(names[said.last]) > 0 {
-			parts = append(parts, said.by+text.List(names[said.last]))
+			parts = append(parts, said.by+words.List(names[said.last]))
 		}
 	}
 	w.say("%s: an attempt, %s.", w.clock(w.now), strings.Join(parts, "; "))
@@ -355,7 +354,7 @@ func (w *World) standing() string {
 	for _, r := range w.racers {
 		all = append(all, fmt.Sprintf("%s %s", r.Name, words.Commas(r.In)))
 	}
-	return text.List(all)
+	return words.List(all)
 }
 
 // moveTo moves the clock, and completes the samples until then. After a leap of

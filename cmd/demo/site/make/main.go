@@ -13,6 +13,7 @@ func main() {
 	var cfg site.Config
 	flag.StringVar(&cfg.Root, "root", "../../..", "`folder` of the repository")
 	flag.StringVar(&cfg.To, "to", "../../../build/site", "`folder` that is written")
+	flag.BoolVar(&cfg.Short, "short", false, "leave out the module of WebAssembly")
 	list := flag.Bool("links", false, "print the addresses that the pages link to")
 	flag.Parse()
 	outside, err := site.Write(cfg)

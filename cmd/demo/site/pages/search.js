@@ -34,7 +34,7 @@
     const from = first == s.text.length || first < around ? 0 : s.text.indexOf(' ', first - around) + 1
     const p = document.createElement('p'), text = s.text.slice(from, from + 2 * around)
     if (from) p.append('… ')
-    const pattern = new RegExp('(' + words.map(word => word.replace(/[^\p{L}\p{N}]/gu, '\\$&')).join('|') + ')', 'giu')
+    const pattern = new RegExp('(' + words.map(word => word.replace(/[\\^$.*+?()[\]{}|\/]/g, '\\$&')).join('|') + ')', 'giu')
     text.split(pattern).forEach((part, i) => {
       const mark = document.createElement('mark')
       mark.textContent = part

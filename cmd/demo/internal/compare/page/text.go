@@ -46,7 +46,7 @@ func Text(reports []*compare.Report, width int) []byte {
 			for ; i < len(r.LeftOut) && r.LeftOut[i].Why == why; i++ {
 				names = append(names, r.LeftOut[i].Name)
 			}
-			tell("", "left out: %s, %s", text.List(names), why)
+			tell("", "left out: %s, %s", words.List(names), why)
 		}
 		b.WriteByte('\n')
 		decisions, costs := measures(r)

@@ -66,11 +66,11 @@ const newRace = (() => {
     }, () => {})
     const act = (todo, value = '') => ready.then(() => {
       if (!timer) return
-      const error = race.act(todo, value)
+      const error = race.act(todo, String(value))
       if (error) lost(error)
       tick(true)
     })
-    const end = () => { clearInterval(timer); timer = null }
+    const end = () => { clearInterval(timer); if (timer) race.end(); timer = null }
     return { act, end }
   }
 
