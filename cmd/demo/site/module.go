@@ -18,7 +18,7 @@ func buildModule(root, to string) error {
 	if err != nil {
 		return err
 	}
-	// Without inlining the module is 7 % smaller when compressed.
+	// Without inlining the module is 6 % smaller when compressed.
 	if _, err := tool(folder, "build", "-trimpath", "-ldflags=-s -w", "-gcflags=all=-l", "-o", file, "./wasm"); err != nil {
 		return err
 	}
