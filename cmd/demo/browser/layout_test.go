@@ -136,5 +136,11 @@ func TestForcedColours(t *testing.T) {
 	for _, swatch := range []string{".key .ours", ".key .unread", ".key .book", "tr.r0 th", "tr.r1 th"} {
 		require.NotEqual(t, ground, value[string](p, fmt.Sprintf(`getComputedStyle(document.querySelector(%q), '::before').backgroundColor`, swatch)), swatch)
 	}
-	require.Equal(t, []string{"double", "none"}, value[[]string](p, `['true', 'false'].map(pressed => getComputedStyle(document.querySelector('[aria-pressed=' + pressed + ']')).outlineStyle)`))
+	outline := func() string {
+		return value[string](p, `getComputedStyle(document.querySelector('[data-value=crowd]')).outlineStyle`)
+	}
+	require.Equal(t, "none", outline())
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('[data-value=crowd]').click()`))
+	p.wait(`document.querySelector('[data-value=crowd]').getAttribute('aria-pressed') == 'true'`)
+	require.Equal(t, "double", outline())
 }

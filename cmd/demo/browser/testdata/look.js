@@ -57,25 +57,3 @@ const focused = () => {
 
 // missed are the controls that have not got the focus.
 const missed = () => controls().filter(e => !reached.has(e)).map(e => e.outerHTML.slice(0, 80))
-
-// drawn finds where colours of the race's chart stand, in multiples of the limit.
-// The chart's axis goes from 0 to 2.2.
-const drawn = () => {
-  const canvas = document.querySelector('#chart canvas'), plot = document.querySelector('#chart .u-over').getBoundingClientRect()
-  const from = canvas.getBoundingClientRect(), scale = canvas.height / from.height, { data, width } = pixels(canvas), result = {}
-  for (const name of ['ours', 'line', 'beyond', 'rule']) {
-    const probe = document.body.appendChild(document.createElement('i')), found = { Pixels: 0, Top: 0, Bottom: 9 }
-    probe.style.color = 'var(--' + name + ')'
-    const [r, g, b, a = 1] = getComputedStyle(probe).color.match(/[\d.]+/g).map(Number)
-    probe.remove()
-    for (let i = 0; i < data.length; i += 4) {
-      if (Math.abs(data[i] - r) + Math.abs(data[i + 1] - g) + Math.abs(data[i + 2] - b) > 12 || Math.abs(data[i + 3] - a * 255) > 8) continue
-      const y = 2.2 * (1 - (Math.floor(i / 4 / width) / scale - (plot.top - from.top)) / plot.height)
-      found.Pixels++
-      found.Top = Math.max(found.Top, y)
-      found.Bottom = Math.min(found.Bottom, y)
-    }
-    result[name] = found
-  }
-  return result
-}

@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"embed"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -11,6 +12,11 @@ import (
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/tiers"
 )
+
+// Source is this file: what generated traffic is, for readers of its numbers.
+//
+//go:embed generate.go
+var Source embed.FS
 
 // Parameters of generated traffic. The amounts are moderate: a log takes about a
 // second in memory, and half a minute on a Redis of the same machine.

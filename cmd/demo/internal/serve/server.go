@@ -9,16 +9,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	random "math/rand/v2"
 	"net/http"
+	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
 	"github.com/abacus-go/abacus/cmd/demo/internal/world"
 	"github.com/abacus-go/abacus/cmd/internal/rods"
 	"github.com/abacus-go/abacus/cmd/internal/watch"
 	"github.com/abacus-go/abacus/cmd/internal/web"
+	"github.com/abacus-go/abacus/internal/words"
 )
 
 //go:embed pages
@@ -26,7 +31,7 @@ var files embed.FS
 
 // Pages are the pages of the site.
 var Pages = []web.Page{
-	{Name: "race", Path: "/", Link: "The race and the rods", Files: files, Before: []string{"transport"}},
+	{Name: "race", Path: "/", Link: "Why, in seven pictures", Files: files, Before: []string{"transport", "scenes"}},
 	{Name: "site", Path: "/site", Link: "Be denied yourself", Files: files},
 	watch.Page,
 }
@@ -69,6 +74,30 @@ type race struct {
 	changed chan struct{} // has room for one
 }
 
+// raceBody is the data of the page /.
+type raceBody struct {
+	Limits []raceLimit
+	Server bool // there are the pages that need a server
+}
+
+// factsFile has the numbers of the scenes, and the data of their pictures. The code
+// that ships computes them: TestFacts writes the file, and holds it to the code.
+const factsFile = "pages/facts.json"
+
+// Fact is a number for a sentence by its path in factsFile, such as "day ours".
+func (raceBody) Fact(path string) (string, error) {
+	text, err := files.ReadFile(factsFile)
+	if err != nil {
+		return "", err
+	}
+	var all any
+	err = json.Unmarshal(text, &all)
+	for _, name := range strings.Fields(path) {
+		all = all.(map[string]any)[name]
+	}
+	return words.Commas(int64(all.(float64))), err
+}
+
 // raceLimit is a choice on the page. At Speed a window passes in some seconds.
 type raceLimit struct {
 	Value, Name string
@@ -91,12 +120,28 @@ func raceLimits() (limits []raceLimit) {
 func Files(docs string) (map[string]string, error) {
 	race := Pages[0]
 	links := []web.Page{{Name: race.Name, Path: "index.html", Link: race.Link}, {Path: "../" + docs, Link: "Getting started"}}
-	return web.New(context.Background(), race).Files(race.Name, "try", raceTitle, links, raceLimits())
+	all, err := web.New(context.Background(), race).Files(race.Name, "try", raceTitle, links, raceBody{Limits: raceLimits()})
+	if err != nil {
+		return nil, err
+	}
+	for name, from := range map[string]fs.FS{factsFile: files, "generate.go": compare.Source} {
+		text, err := fs.ReadFile(from, name)
+		if err != nil {
+			return nil, err
+		}
+		all["try/"+path.Base(name)] = string(text)
+	}
+	return all, nil
 }
 
 func (s *Server) addRace() {
 	s.Handle("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
-		s.Show(w, http.StatusOK, "race", raceTitle, raceLimits())
+		s.Show(w, http.StatusOK, "race", raceTitle, raceBody{raceLimits(), true})
+	})
+	s.Handle("GET /facts.json", func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, factsFile) })
+	s.Handle("GET /generate.go", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8") // shown, and not saved
+		http.ServeFileFS(w, r, compare.Source, "generate.go")
 	})
 	s.Handle("GET /race", s.streamRace)
 	s.Handle("POST /race/{name}", s.steerRace)

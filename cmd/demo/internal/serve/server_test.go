@@ -244,3 +244,30 @@ func TestStreamsTakeTurns(t *testing.T) {
 	require.True(t, again.next("frame", &s))
 	require.EqualValues(t, 2, s.Tried, "the race goes on")
 }
+
+var tag = regexp.MustCompile(`(?s)<script.*?</script>|<[^>]*>`)
+
+// A stranger reads the scenes in less than three minutes, at 220 words a minute.
+func TestScenesAreShort(t *testing.T) {
+	site, _ := start(t)
+	_, body := do(t, request(t, "GET", site, nil))
+	_, scenes, _ := strings.Cut(body, "<main")
+	scenes, _, is := strings.Cut(scenes, `<div id="sandbox"`)
+	require.True(t, is)
+	words := len(strings.Fields(tag.ReplaceAllString(scenes, " ")))
+	t.Logf("%d words", words)
+	require.Greater(t, words, 150)
+	require.LessOrEqual(t, words, 500)
+}
+
+// The numbers of the scenes, and the source of the traffic behind some of them, are a
+// click away.
+func TestSourcesOfTheFacts(t *testing.T) {
+	site, _ := start(t)
+	answer, body := do(t, request(t, "GET", site+"/facts.json", nil))
+	require.Equal(t, "application/json", answer.Header.Get("Content-Type"))
+	require.True(t, json.Valid([]byte(body)))
+	answer, body = do(t, request(t, "GET", site+"/generate.go", nil))
+	require.Equal(t, "text/plain; charset=utf-8", answer.Header.Get("Content-Type"))
+	require.Contains(t, body, "func Generate(")
+}

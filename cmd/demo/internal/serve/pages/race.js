@@ -1,13 +1,12 @@
-// The race: one stream of frames, drawn as lanes, as lines and as rods.
+// The sandbox: one stream of frames, drawn as lanes and as rods. The stream begins when the sandbox is in sight or used.
 if (byID('race')) (() => {
   const limit = byID('limit'), speed = byID('speed'), play = byID('play'), pattern = byID('pattern')
   const calm = matchMedia('(prefers-reduced-motion: reduce)').matches
-  const colours = ['r0', 'r1', 'r2', 'r3', 'r4'], dashes = [[], [], [6, 3], [2, 3], [1, 4]]
   let frame, samples = [], playing = !calm, spoken = 0, opening = false, burstAt, fresh
 
   const unit = () => limit.selectedOptions[0].text.split(' ').at(-1)
   let race
-  const act = (todo, value) => race.act(todo, value)
+  const act = (todo, value) => { if (!race) begin(); race.act(todo, value) }
   const pace = () => +(10 ** speed.value).toPrecision(2)
 
   const showPace = () => {
@@ -16,12 +15,7 @@ if (byID('race')) (() => {
     speed.ariaValueText = byID('pace').textContent = `× ${commas(pace())}: ${unit() == 'hour' ? 'an' : 'a'} ${unit()} in ${passes}`
   }
 
-  // say adds a line to what happened, and keeps the last.
-  const say = text => {
-    const list = byID('said')
-    list.append(element('li', { textContent: text }))
-    while (list.children.length > 4) list.firstChild.remove()
-  }
+  const say = text => { byID('said').textContent = text }
 
   // Lanes: all attempts, and the admitted of the fixed window and of abacus.
   const lanes = () => {
@@ -107,7 +101,7 @@ if (byID('race')) (() => {
     'token bucket': 'tokens that come back evenly',
     'log of every hit': 'exact: the instant of each hit',
   }
-  const columns = ['ratio', 'peak', 'in', 'admitted']
+  const columns = ['peak', 'admitted']
   let cells
   const table = () => {
     cells ??= frame.racers.map((racer, i) => {
@@ -119,47 +113,13 @@ if (byID('race')) (() => {
       return row
     })
     frame.racers.forEach((racer, i) => {
-      const numbers = [(racer.in / frame.max).toFixed(2), (racer.peak / frame.max).toFixed(2), commas(racer.in), commas(racer.admitted)]
+      const numbers = [commas(racer.peak), commas(racer.admitted)]
       numbers.forEach((text, k) => { if (cells[i][k].textContent != text) cells[i][k].textContent = text })
-      cells[i][0].classList.toggle('over', racer.in > frame.max)
-      cells[i][1].classList.toggle('over', racer.peak > frame.max)
+      cells[i][0].classList.toggle('over', racer.peak > frame.max)
     })
   }
 
-  // The lines. The ground between 1.00 and a line above it is filled.
-  let chart
-  const box = byID('chart')
-  const size = () => ({ width: box.clientWidth, height: box.clientHeight })
-  const lines = () => {
-    const order = [...frame.racers.keys()].reverse() // abacus on top
-    const data = [samples.map(s => s.at / 1000), ...order.map(i => samples.map(s => s.in[i] / frame.max))]
-    chart ??= new uPlot({
-      ...size(), legend: { show: false }, tzDate: s => uPlot.tzDate(new Date(s * 1000), 'UTC'), padding: [8, 28, 0, 0], cursor: { show: false },
-      scales: { x: { range: () => [(frame.now - span()) / 1000, frame.now / 1000] }, y: { range: (u, low, high) => [0, Math.max(2.2, high * 1.05)] } },
-      axes: [
-        { stroke: () => ink('soft'), grid: { stroke: () => ink('rule') }, ticks: { show: false }, font: '11px system-ui', size: 24, space: 70, values: (u, at) => at.map(s => utc(s * 1000, span() < 36e5 ? 1e3 : 6e4)) },
-        { stroke: () => ink('soft'), grid: { stroke: () => ink('rule') }, ticks: { show: false }, font: '11px system-ui', size: 36, label: '× the limit', labelSize: 18, labelFont: '11px system-ui', values: (u, at) => at.map(v => v.toFixed(1)) },
-      ],
-      series: [{}, ...order.map(i => ({ stroke: () => ink(colours[i]), width: i ? 1.6 : 3, dash: dashes[i], points: { show: false }, fill: i ? above : undefined, fillTo: () => 1 }))],
-      hooks: { drawAxes: [u => {
-        const y = u.valToPos(1, 'y', true)
-        u.ctx.save() // uPlot remembers what it has set
-        u.ctx.strokeStyle = ink('text')
-        u.ctx.setLineDash([5 * devicePixelRatio, 4 * devicePixelRatio])
-        u.ctx.stroke(new Path2D(`M${u.bbox.left},${y}h${u.bbox.width}`))
-        u.ctx.restore()
-      }] },
-    }, data, box)
-    chart.setData(data)
-  }
-  const above = u => {
-    const { top, height } = u.bbox, at = Math.min(1, Math.max(0, (u.valToPos(1, 'y', true) - top) / height))
-    const gradient = u.ctx.createLinearGradient(0, top, 0, top + height)
-    for (const [stop, colour] of [[at, ink('beyond')], [at, 'transparent']]) gradient.addColorStop(stop, colour)
-    return gradient
-  }
   const span = () => Math.max(2.5 * frame.per, 240 * frame.grid)
-  new ResizeObserver(() => chart?.setSize(size())).observe(box)
 
   const rods = newRods(byID('rods'))
   const draw = () => {
@@ -167,7 +127,6 @@ if (byID('race')) (() => {
     const short = frame.playing && performance.now() - spoken < 250
     lanes()
     table()
-    lines()
     rods(frame.rods, frame.max, frame.playing ? frame.speed * 50 : 0, short)
     if (!short) {
       spoken = performance.now()
@@ -190,17 +149,13 @@ if (byID('race')) (() => {
 
   const begin = () => {
     race?.end()
+    say('')
     opening = true
     burstAt = undefined
     for (const e of document.querySelectorAll('.unit')) e.textContent = unit()
-    for (const e of document.querySelectorAll('.most')) e.textContent = parseInt(limit.selectedOptions[0].text)
-    for (const e of document.querySelectorAll('.coarse')) e.textContent = unit() == 'minute' ? 'minute' : 'hour'
-    byID('finer').textContent = unit() == 'minute' ? 'its seconds are added up.' : 'its minutes are added up, and of its oldest minute the seconds.'
-    byID('newest').textContent = unit() == 'minute' ? 'seconds' : 'minutes and seconds'
     race = newRace(limit.value, {
       begin: () => {
         samples = []
-        byID('said').replaceChildren()
         fresh = true
         act('speed', pace())
         if (playing) act('play')
@@ -222,7 +177,7 @@ if (byID('race')) (() => {
           if (next.playing && next.now > burstAt + next.per / 4) {
             opening = playing = false
             act('pause')
-            say('Paused, with both sides of the boundary in the window. Play goes on; Crowd, Drip and Burst send more.')
+            say('Paused, with both sides of the boundary in the window. Play goes on; Crowd and Burst send more.')
           }
         }
         soon()
@@ -266,12 +221,16 @@ if (byID('race')) (() => {
     e.preventDefault()
     opening = false
     playing = true
-    byID('lanes-title').scrollIntoView({ behavior: calm ? 'instant' : 'smooth' })
+    byID('sandbox').scrollIntoView({ behavior: calm ? 'instant' : 'smooth' })
     act('pattern', bars.map(b => b.value).join(' '))
     act('play')
   })
   limit.selectedIndex = 0 // a reload keeps what was chosen before
   showPace()
   tell()
-  begin()
+  new IntersectionObserver((entries, seen) => {
+    if (!entries.some(e => e.isIntersecting)) return
+    seen.disconnect()
+    if (!race) begin()
+  }).observe(byID('sandbox'))
 })()

@@ -1,0 +1,183 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/cmd/demo/internal/serve"
+)
+
+// scenes are the scenes by their name, with words of their last state.
+var scenes = []struct{ name, last string }{
+	{"promise", "in the last hour"},
+	{"clock", "the fixed window admits 20 in one hour"},
+	{"repairs", "in one hour fixed window 20, two counters 19, token bucket 19, log 10, abacus 10"},
+	{"beads", "10,000 hits: a log takes "},
+	{"day", "abacus adds up "},
+	{"error", "Finest bucket 10 minutes: "},
+}
+
+// says is the expression of what a scene says.
+func says(scene string) string {
+	return fmt.Sprintf(`document.querySelector('#%s svg').ariaLabel`, scene)
+}
+
+// state is the expression of the state of a scene.
+func state(scene string) string { return fmt.Sprintf(`+byID('%s').dataset.state`, scene) }
+
+// drawn waits until all scenes are drawn.
+func (p *tab) drawn() {
+	p.Helper()
+	p.wait(`[...document.querySelectorAll('.scene')].every(s => s.dataset.state != null)`)
+}
+
+// middle is a point of an element, some part of its width from the left.
+func (p *tab) middle(selector string, part float64) (x, y float64) {
+	p.Helper()
+	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.querySelector(%q).scrollIntoView({ block: 'center', behavior: 'instant' })`, selector)))
+	p.frame() // a click sees what is drawn
+	box := value[struct{ X, Y, Width, Height float64 }](p, fmt.Sprintf(`document.querySelector(%q).getBoundingClientRect().toJSON()`, selector))
+	return box.X + box.Width*part, box.Y + box.Height/2
+}
+
+// TestScenes sets each scene by mouse and by keyboard.
+func TestScenes(t *testing.T) {
+	address := newSite(t)
+	for _, w := range []window{{width: 360, scheme: "light"}, {width: 360, scheme: "dark", calm: true}, {width: 1280, scheme: "light", calm: true}, {width: 1280, scheme: "dark"}} {
+		t.Run(fmt.Sprintf("%d %s calm %t", w.width, w.scheme, w.calm), func(t *testing.T) {
+			t.Parallel()
+			p := open(t, w, address)
+			p.drawn()
+			for _, s := range scenes[1:] {
+				control := "#" + s.name + " input"
+				most := value[float64](p, fmt.Sprintf(`+document.querySelector(%q).max`, control))
+				x, y := p.middle(control, 0.3)
+				p.do(chromedp.MouseClickXY(x, y))
+				p.wait(near(s.name, 0.3, most))
+				p.do(chromedp.Focus(chromedp.CSS(control)))
+				p.press(kb.End)
+				p.wait(fmt.Sprintf(`%s == %f && %s.includes(%q)`, state(s.name), most, says(s.name), s.last))
+				p.press(kb.ArrowLeft)
+				p.wait(fmt.Sprintf(`%s == %f`, state(s.name), most-1))
+				p.press(kb.Home)
+				p.wait(state(s.name) + ` == 0`)
+				if value[bool](p, fmt.Sprintf(`document.querySelector('#%s .drag') != null`, s.name)) {
+					fromX, y := p.middle("#"+s.name+" svg", 0.5)
+					toX, _ := p.middle("#"+s.name+" svg", 1)
+					p.do(chromedp.DragAndDropXY(fromX, y, toX-2, y, 8))
+					p.wait(fmt.Sprintf(`%s > %f`, state(s.name), most*0.9))
+				}
+				p.press(" ") // again; a scene that plays ends in the state in which a calm one stands
+				p.wait(fmt.Sprintf(`%s > 0 || %q == 'error'`, state(s.name), s.name))
+			}
+			button := "#promise button"
+			p.middle(button, 0.5)
+			p.wait(state("promise") + ` == 11`) // it has played
+			p.do(chromedp.Focus(chromedp.CSS(button)))
+			for i := range 3 {
+				p.press(kb.Enter)
+				p.wait(fmt.Sprintf(`%s == %d`, state("promise"), 12+i))
+			}
+			p.wait(fmt.Sprintf(`document.querySelector(%q).textContent == 'Begin again'`, button))
+			x, y := p.middle(button, 0.5)
+			p.do(chromedp.MouseClickXY(x, y))
+			p.wait(state("promise") + ` == 0`)
+			p.press(" ")
+			p.wait(says("promise") + `.startsWith('1 of 10 in the last hour')`)
+			require.Empty(t, value[[]string](p, `[...document.querySelectorAll('.picture *')].filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 || e.getBoundingClientRect().left < -1).map(e => e.outerHTML)`))
+			require.True(t, value[bool](p, `document.documentElement.scrollWidth <= document.documentElement.clientWidth`))
+		})
+	}
+}
+
+// TestScenesByTouch sets each scene by taps.
+func TestScenesByTouch(t *testing.T) {
+	t.Parallel()
+	p := open(t, window{width: 360, scheme: "light", calm: true}, newSite(t))
+	call(p, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: true})
+	p.drawn()
+	tap := func(selector string, part float64, until string) {
+		x, y := p.middle(selector, part)
+		call(p, input.SynthesizeTapGesture, input.SynthesizeTapGestureParams{X: x, Y: y, GestureSourceType: input.GestureSourceTypeTouch})
+		p.wait(until)
+	}
+	tap("#promise button", 0.5, state("promise")+` > 11`)
+	for _, s := range scenes[1:] {
+		control := "#" + s.name + " input"
+		most := value[float64](p, fmt.Sprintf(`+document.querySelector(%q).max`, control))
+		tap(control, 0.7, near(s.name, 0.7, most))
+	}
+}
+
+// near says that a range is set to about a part of the most.
+func near(scene string, part, most float64) string {
+	return fmt.Sprintf(`Math.abs(%s - %f) <= %f && document.querySelector('#%s input').ariaValueText == %s`, state(scene), part*most, 1+most/10, scene, says(scene))
+}
+
+// TestScenesPlay brings each scene into sight, and waits until it has played, once.
+func TestScenesPlay(t *testing.T) {
+	t.Parallel()
+	p := open(t, desk, newSite(t))
+	p.drawn()
+	for _, s := range scenes {
+		p.middle("#"+s.name+" svg", 0.5)
+		end := map[string]int{"promise": 11, "day": 60, "error": 0}[s.name]
+		if end == 0 && s.name != "error" {
+			end = value[int](p, fmt.Sprintf(`+document.querySelector('#%s input').max`, s.name))
+		}
+		if s.name == "error" {
+			p.wait(state(s.name) + ` == 2`)
+		}
+		p.wait(fmt.Sprintf(`%s == %d`, state(s.name), end))
+	}
+	require.Contains(t, value[string](p, says("day")), "23:30:33: abacus adds up 80 numbers, the textbook 142")
+}
+
+// TestScenesStandStill opens the page where motion is unwanted: each scene shows at once
+// what it has to say.
+func TestScenesStandStill(t *testing.T) {
+	t.Parallel()
+	p := open(t, window{width: 1200, scheme: "light", calm: true}, newSite(t))
+	p.drawn()
+	for _, want := range []string{
+		"10 of 10 in the last hour; the next is denied", "admits 20 in one hour", "two counters 19, token bucket 19, log 10, abacus 10",
+		"10,000 hits", "adds up 80 numbers, the textbook 142", "1 of 46,721 wrongly denied",
+	} {
+		require.Contains(t, value[string](p, `[...document.querySelectorAll('.picture')].map(s => s.ariaLabel).join('\n')`), want)
+	}
+}
+
+// TestNoStreamBeforeTheSandbox reads the scenes without a stream; the sandbox has one
+// as soon as it is in sight.
+func TestNoStreamBeforeTheSandbox(t *testing.T) {
+	t.Parallel()
+	ctx, end := context.WithCancel(context.Background())
+	site, err := serve.New(ctx)
+	require.NoError(t, err)
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/race") && r.URL.Path != "/race.js" {
+			asked.Add(1)
+		}
+		site.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { end(); server.Close() })
+	p := open(t, desk, server.URL)
+	p.drawn()
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#clock').scrollIntoView({ behavior: 'instant' })`))
+	p.wait(state("clock") + ` > 3`) // it has been in sight for a while
+	require.Zero(t, asked.Load())
+	p.started()
+	require.Positive(t, asked.Load())
+}
