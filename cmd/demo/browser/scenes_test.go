@@ -61,10 +61,13 @@ func TestScenes(t *testing.T) {
 			p.drawn()
 			for _, s := range scenes[1:] {
 				control := "#" + s.name + " input"
-				most := value[float64](p, fmt.Sprintf(`+document.querySelector(%q).max`, control))
 				x, y := p.middle(control, 0.3)
 				p.do(chromedp.MouseClickXY(x, y))
-				p.wait(near(s.name, 0.3, most))
+				p.wait(near(s.name, 0.3, value[float64](p, fmt.Sprintf(`+document.querySelector(%q).max`, control))))
+			}
+			for _, s := range scenes[1:] {
+				control := "#" + s.name + " input"
+				most := value[float64](p, fmt.Sprintf(`+document.querySelector(%q).max`, control))
 				p.do(chromedp.Focus(chromedp.CSS(control)))
 				p.press(kb.End)
 				p.wait(fmt.Sprintf(`%s == %f && %s.includes(%q)`, state(s.name), most, says(s.name), s.last))
@@ -72,12 +75,6 @@ func TestScenes(t *testing.T) {
 				p.wait(fmt.Sprintf(`%s == %f`, state(s.name), most-1))
 				p.press(kb.Home)
 				p.wait(state(s.name) + ` == 0`)
-				if value[bool](p, fmt.Sprintf(`document.querySelector('#%s .drag') != null`, s.name)) {
-					fromX, y := p.middle("#"+s.name+" svg", 0.5)
-					toX, _ := p.middle("#"+s.name+" svg", 1)
-					p.do(chromedp.DragAndDropXY(fromX, y, toX-2, y, 8))
-					p.wait(fmt.Sprintf(`%s > %f`, state(s.name), most*0.9))
-				}
 				p.press(" ") // again; a scene that plays ends in the state in which a calm one stands
 				p.wait(fmt.Sprintf(`%s > 0 || %q == 'error'`, state(s.name), s.name))
 			}
@@ -101,22 +98,18 @@ func TestScenes(t *testing.T) {
 	}
 }
 
-// TestScenesByTouch sets each scene by taps.
+// TestScenesByTouch touches the pictures that can be dragged.
 func TestScenesByTouch(t *testing.T) {
 	t.Parallel()
 	p := open(t, window{width: 360, scheme: "light", calm: true}, newSite(t))
 	call(p, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: true})
 	p.drawn()
-	tap := func(selector string, part float64, until string) {
-		x, y := p.middle(selector, part)
-		call(p, input.SynthesizeTapGesture, input.SynthesizeTapGestureParams{X: x, Y: y, GestureSourceType: input.GestureSourceTypeTouch})
-		p.wait(until)
-	}
-	tap("#promise button", 0.5, state("promise")+` > 11`)
-	for _, s := range scenes[1:] {
-		control := "#" + s.name + " input"
-		most := value[float64](p, fmt.Sprintf(`+document.querySelector(%q).max`, control))
-		tap(control, 0.7, near(s.name, 0.7, most))
+	for _, name := range []string{"clock", "repairs", "day"} {
+		most := value[float64](p, fmt.Sprintf(`+document.querySelector('#%s input').max`, name))
+		x, y := p.middle("#"+name+" svg", 0.95)
+		call(p, input.DispatchTouchEvent, input.DispatchTouchEventParams{Type: input.DispatchTouchEventTypeTouchStart, TouchPoints: []*input.TouchPoint{{X: x, Y: y}}})
+		call(p, input.DispatchTouchEvent, input.DispatchTouchEventParams{Type: input.DispatchTouchEventTypeTouchEnd, TouchPoints: []*input.TouchPoint{}})
+		p.wait(near(name, 0.95, most))
 	}
 }
 
