@@ -40,7 +40,7 @@ func newFiles(t *testing.T) string {
 // TestTexts looks at some pages of the web site in windows of several widths, on light
 // and on dark ground. Wide tables and code scroll by themselves.
 func TestTexts(t *testing.T) {
-	for _, path := range []string{"index.html", "docs/operating.html", "docs/decisions/tickets.html", "service/index.html"} {
+	for _, path := range []string{"readme.html", "docs/operating.html", "docs/decisions/tickets.html", "service/index.html"} {
 		for _, scheme := range []string{"light", "dark"} {
 			t.Run(scheme+" "+path, func(t *testing.T) {
 				t.Parallel()
@@ -85,7 +85,7 @@ func TestSearch(t *testing.T) {
 // page, and the same buttons have the same effects.
 func TestRaceOfFiles(t *testing.T) {
 	t.Parallel()
-	p := open(t, window{width: 1200, scheme: "light", calm: true}, newFiles(t)+"try/index.html")
+	p := open(t, window{width: 1200, scheme: "light", calm: true}, newFiles(t))
 	p.started()
 	require.Equal(t, "0", p.text(cell("abacus", "admitted")))
 	p.click("#hit")

@@ -52,9 +52,15 @@ type section struct {
 	Text    string `json:"text"`
 }
 
+// readme is the page of README in the root, whose index.html is the page of scenes.
+const readme = "readme.html"
+
 // fileOf returns the file of a page: README is the page of its folder.
 func fileOf(source string) string {
 	folder, name := path.Split(source)
+	if source == "README.md" {
+		return readme
+	}
 	if name == "README.md" {
 		return folder + "index.html"
 	}

@@ -1,6 +1,6 @@
 // Package site writes the web site of the project as a folder of files, for any file
-// server, at any path, under the Policy: the pages of README, docs and service, and the
-// race of demo serve, which runs in the browser.
+// server, at any path, under the Policy: the first page of demo serve, which runs in
+// the browser, and the pages of README, docs and service.
 package site
 
 import (
@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/serve"
+	"github.com/abacus-go/abacus/cmd/internal/web"
 )
 
 // Policy is the content security policy under which all pages work.
@@ -204,7 +205,7 @@ func (s *site) writeAssets() error {
 	if err != nil {
 		return err
 	}
-	all, err := serve.Files("docs/getting-started.html")
+	all, err := serve.Files(web.Page{Path: readme, Link: "Read me"}, web.Page{Path: "docs/getting-started.html", Link: "Getting started"})
 	if err != nil {
 		return err
 	}

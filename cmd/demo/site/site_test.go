@@ -31,7 +31,7 @@ func TestWrite(t *testing.T) {
 	require.Contains(t, outside, "https://github.com/abacus-go/abacus/tree/main/httplimit", "a link of the guide")
 	for _, file := range []string{"index.html", "docs/getting-started.html", "docs/decisions/index.html", "docs/decisions/tickets.html",
 		"docs/reports/bench.html", "docs/reports/charts/ManyKeys.svg", "docs/pictures/rods-dark.svg", "docs/pictures/rods-light.svg",
-		"service/index.html", "service/docs/proxies.html", "try/index.html", "wasm_exec.js", "abacus.js", "abacus.css", "search.js", "search.json", "icon.svg"} {
+		"service/index.html", "service/docs/proxies.html", "readme.html", "facts.json", "wasm_exec.js", "abacus.js", "abacus.css", "search.js", "search.json", "icon.svg"} {
 		require.FileExists(t, filepath.Join(to, file))
 	}
 	guide, err := os.ReadFile(filepath.Join(to, "docs/getting-started.html"))

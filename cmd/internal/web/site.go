@@ -118,16 +118,16 @@ func (s *Site) Show(w http.ResponseWriter, status int, page, title string, body 
 	_, _ = w.Write(b.Bytes()) // an error is a client that hung up
 }
 
-// Files returns a page and its assets by name, as files of a folder. The page is at
-// FOLDER/index.html, links to the pages of links, and has its numbers from the module
-// abacus.wasm in the root.
-func (s *Site) Files(page, folder, title string, links []Page, body any) (map[string]string, error) {
+// Files returns a page and its assets by name, as files of a folder. The page is
+// index.html, links to the pages of links, and has its numbers from the module
+// abacus.wasm next to it.
+func (s *Site) Files(page, title string, links []Page, body any) (map[string]string, error) {
 	var b strings.Builder
-	l := layout{Page: page, Pages: links, Title: title, Root: "../", Home: "../index.html", Module: "../abacus.wasm", Body: body}
+	l := layout{Page: page, Pages: links, Title: title, Home: "index.html", Module: "abacus.wasm", Body: body}
 	if err := s.templates[page].ExecuteTemplate(&b, "layout", l); err != nil {
 		return nil, err
 	}
-	files := map[string]string{folder + "/index.html": b.String()}
+	files := map[string]string{"index.html": b.String()}
 	for name, a := range s.assets {
 		files[name] = a.content
 	}

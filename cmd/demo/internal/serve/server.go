@@ -9,10 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	random "math/rand/v2"
 	"net/http"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -114,24 +112,19 @@ func raceLimits() (limits []raceLimit) {
 	return limits
 }
 
-// Files returns the pages that need no server, with their assets, as files by name.
-// docs is the address of the documentation from the root. The pages have their
-// numbers from the module abacus.wasm in the root.
-func Files(docs string) (map[string]string, error) {
+// Files returns the first page with its assets, as files by name, for a server of
+// files. It links to the pages of docs, and has its numbers from the module
+// abacus.wasm next to it.
+func Files(docs ...web.Page) (map[string]string, error) {
 	race := Pages[0]
-	links := []web.Page{{Name: race.Name, Path: "index.html", Link: race.Link}, {Path: "../" + docs, Link: "Getting started"}}
-	all, err := web.New(context.Background(), race).Files(race.Name, "try", raceTitle, links, raceBody{Limits: raceLimits()})
+	links := append([]web.Page{{Name: race.Name, Path: "index.html", Link: race.Link}}, docs...)
+	all, err := web.New(context.Background(), race).Files(race.Name, raceTitle, links, raceBody{Limits: raceLimits()})
 	if err != nil {
 		return nil, err
 	}
-	for name, from := range map[string]fs.FS{factsFile: files, "generate.go": compare.Source} {
-		text, err := fs.ReadFile(from, name)
-		if err != nil {
-			return nil, err
-		}
-		all["try/"+path.Base(name)] = string(text)
-	}
-	return all, nil
+	facts, err := files.ReadFile(factsFile)
+	all["facts.json"], all["generate.go.txt"] = string(facts), compare.Source
+	return all, err
 }
 
 func (s *Server) addRace() {
@@ -139,9 +132,8 @@ func (s *Server) addRace() {
 		s.Show(w, http.StatusOK, "race", raceTitle, raceBody{raceLimits(), true})
 	})
 	s.Handle("GET /facts.json", func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, factsFile) })
-	s.Handle("GET /generate.go", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8") // shown, and not saved
-		http.ServeFileFS(w, r, compare.Source, "generate.go")
+	s.Handle("GET /generate.go.txt", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "generate.go.txt", time.Time{}, strings.NewReader(compare.Source)) // shown, and not saved
 	})
 	s.Handle("GET /race", s.streamRace)
 	s.Handle("POST /race/{name}", s.steerRace)

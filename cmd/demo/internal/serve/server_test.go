@@ -267,7 +267,7 @@ func TestSourcesOfTheFacts(t *testing.T) {
 	answer, body := do(t, request(t, "GET", site+"/facts.json", nil))
 	require.Equal(t, "application/json", answer.Header.Get("Content-Type"))
 	require.True(t, json.Valid([]byte(body)))
-	answer, body = do(t, request(t, "GET", site+"/generate.go", nil))
+	answer, body = do(t, request(t, "GET", site+"/generate.go.txt", nil))
 	require.Equal(t, "text/plain; charset=utf-8", answer.Header.Get("Content-Type"))
 	require.Contains(t, body, "func Generate(")
 }
