@@ -20,7 +20,7 @@ import (
 // commands is the command line.
 type commands struct {
 	Tour    tourCmd    `cmd:"" default:"1" help:"Show on one screen what the library does (this is the default)."`
-	Serve   serveCmd   `cmd:"" help:"Open a page on which the rods move, and limiters race."`
+	Serve   serveCmd   `cmd:"" help:"Open a page that explains the library in seven pictures."`
 	Replay  replayCmd  `cmd:"" help:"Send a log through the counter, the clock being the log's, and check every decision."`
 	Compare compareCmd `cmd:"" help:"Send a log through abacus and the textbook limiters, and compare what they admit and cost."`
 	Cover   coverCmd   `cmd:"" help:"Explain which buckets a window is counted from."`
