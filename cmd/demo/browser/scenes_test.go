@@ -176,3 +176,32 @@ func TestNoStreamBeforeTheSandbox(t *testing.T) {
 	p.started()
 	require.Positive(t, asked.Load())
 }
+
+// TestScenesByDragging drags the pictures with the mouse; a click on the control goes on
+// from there.
+func TestScenesByDragging(t *testing.T) {
+	t.Parallel()
+	p := open(t, window{width: 1280, scheme: "light", calm: true}, newSite(t))
+	p.drawn()
+	mouse := func(kind input.DispatchMouseEventType, x, y float64, buttons int64) {
+		p.Helper()
+		call(p, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: kind, X: x, Y: y, Button: input.MouseButtonLeft, Buttons: buttons, ClickCount: 1})
+	}
+	for _, name := range []string{"clock", "repairs", "day"} {
+		most := value[float64](p, fmt.Sprintf(`+document.querySelector('#%s input').max`, name))
+		from, y := p.middle("#"+name+" svg", 0.3)
+		to, _ := p.middle("#"+name+" svg", 0.95)
+		mouse(input.DispatchMouseEventTypeMousePressed, from, y, 1)
+		for part := range 4 {
+			mouse(input.DispatchMouseEventTypeMouseMoved, from+(to-from)*float64(part+1)/4, y, 1)
+		}
+		mouse(input.DispatchMouseEventTypeMouseReleased, to, y, 0)
+		p.wait(near(name, 0.95, most))
+		x, y := p.middle("#"+name+" input", 0.3)
+		p.do(chromedp.MouseClickXY(x, y))
+		p.wait(near(name, 0.3, most))
+	}
+	x, y := p.middle("#promise button", 0.5)
+	p.do(chromedp.MouseClickXY(x, y))
+	p.wait(state("promise") + ` == 12`)
+}
