@@ -133,9 +133,9 @@ func (s *server) may(grants callers.Grants, verb config.Verb, event string) erro
 	case len(grants) == 0:
 		return mistakef(http.StatusUnauthorized, "no caller of the configuration has the address, the token and the certificate of this request")
 	case event == "":
-		return mistakef(http.StatusForbidden, "the caller may not %s", verb)
+		return mistakef(http.StatusForbidden, "no caller with this address, token and certificate may use %s", verb)
 	}
-	return mistakef(http.StatusForbidden, "the caller may not %s the event %q", verb, event)
+	return mistakef(http.StatusForbidden, "no caller with this address, token and certificate may use %s with the event %q", verb, event)
 }
 
 // known returns an error unless the client may use the event, and there is one.

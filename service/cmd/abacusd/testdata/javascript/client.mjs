@@ -42,7 +42,7 @@ assert.equal((await call(shop, "take", ada)).allowed, true);
 assert.deepEqual((await call(support, "status")).rules.map((r) => [r.event, r.kind]), [["mail", "user"], ["mail", "email"], ["page", "user"]]);
 assert.match((await call(shop, "auth", "page", 400)).detail, /"user" is required/);
 
-assert.match((await call(shop, "usage", ada, 403)).detail, /may not usage/);
+assert.match((await call(shop, "usage", ada, 403)).detail, /may use usage/);
 assert.match((await call(shop, "take", { ...ada, event: "none" }, 404)).detail, /no rule has the event/);
 for (const n of [0, -1, 2 ** 32, 2 ** 53, 1.5, "1", NaN]) {
   await call(shop, "take", { ...ada, n }, n === 2 ** 32 || Number.isNaN(n) ? 200 : 400);
