@@ -3,7 +3,7 @@
 //
 //	go run . -size short                                  prints, minutes
 //	go run . -size full -write ../docs/reports/bench.md   make bench-peers
-//	go run . -render ../docs/reports/bench.md             draws its charts anew, measures nothing
+//	go run . -render ../docs/reports/bench.md             draws its charts again, measures nothing
 //
 // The program builds the benchmarks, which are Go tests, and runs each in a process
 // of its own, in turn. A part that fails, because of a wrong count, ends the

@@ -234,7 +234,7 @@ func TestHerd(t *testing.T) {
 	}
 }
 
-// Hits are taken back tier by tier. Hits that have left the seconds, and not yet the hour,
+// Hits are undone tier by tier. Hits that have left the seconds, and not yet the hour,
 // look old beside hits that the process has confirmed: a call that is refused by them
 // looks again.
 func TestHitsHalfTakenBackDenyNobodyForGood(t *testing.T) {

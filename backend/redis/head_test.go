@@ -99,7 +99,7 @@ func TestHeadsOfEveryLength(t *testing.T) {
 	require.Positive(t, lower)
 }
 
-// The first hit of a key that nobody has hit is written without a read, once the process has
+// The first hit of a new key is written without a read, once the process has
 // seen such a key; a known key is read first, and a wrong guess costs a read and no hit.
 func TestTheFirstHitOfAKey(t *testing.T) {
 	addr := servertest.Redis(t)

@@ -217,7 +217,7 @@ func TestATierOfFourStretches(t *testing.T) {
 	require.EqualValues(t, 5, raw(t, addr).DBSize(ctx).Val(), "the root, and a leaf for each hour")
 }
 
-// A leaf whose buckets but the first were taken back is dense and empty. After
+// A leaf whose buckets but the first were undone is dense and empty. After
 // an eviction of the leaf, the next hit must not make a leaf without a time to live.
 func TestAnEmptyLeafThatIsGone(t *testing.T) {
 	addr := servertest.Redis(t)

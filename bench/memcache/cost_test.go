@@ -84,7 +84,7 @@ func TestCostOnMemcached(t *testing.T) {
 	}
 }
 
-// A denied Take of a key that another process has filled, beside one increment.
+// A denied Take of a key that another process has filled, compared with one increment.
 func TestADenialOnMemcached(t *testing.T) {
 	rounds, calls := measure.Pick(2, 15, 41), measure.Pick(20, 100, 200)
 	s := measure.Open(t, "On memcached: the first denial of a key")

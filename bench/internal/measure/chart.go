@@ -41,7 +41,7 @@ func paint(name string) color.Color {
 	return color.RGBA{B: uint8(1 + slices.Index(colours, name)), A: 0xff}
 }
 
-// look is how a curve is drawn.
+// look is the colour and the line of a curve.
 type look struct {
 	color color.Color
 	line  draw.LineStyle

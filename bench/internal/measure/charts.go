@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// shown is what a chart shows of the tables of its section. Along x is the first column.
+// shown is the part of the tables of a section that a chart shows. Along x is the first column.
 type shown struct {
 	Chart               // but for X, the places and the curves
 	columns [][2]string // the head of a column, and the name of its curve; "": the heading of the table
@@ -37,11 +37,11 @@ func (s *Section) Chart() {
 	fmt.Fprintf(&s.text, "\n![%s](%s)\n", c.Title, drawingOf(s.t.Name()))
 }
 
-// drawingOf returns the path of a test's chart, beside the page.
+// drawingOf returns the path of a test's chart, next to the page.
 func drawingOf(test string) string { return "charts/" + strings.TrimPrefix(test, "Test") + ".svg" }
 
 // Draw draws the charts of a page, from its tables and in the colours of css. The result
-// is by path, beside the page.
+// is by path, next to the page.
 func Draw(page, css string) (map[string][]byte, error) {
 	drawn := map[string][]byte{}
 	machine := fact(page, "processor") + "; " + fact(page, "date")

@@ -27,7 +27,7 @@ type Counter struct {
 	Life time.Duration
 }
 
-// Cost is what calls have cost: a call adds to it.
+// Cost is the cost of calls so far: each call adds to it.
 type Cost struct{ Trips, Reads, Writes int64 }
 
 // Scripted is a Server that runs a Script in one step.

@@ -31,7 +31,7 @@ func (p *tab) started() {
 	p.wait(`document.querySelectorAll('#racers tbody tr').length == 5 && document.querySelector('#rods canvas') != null`)
 }
 
-// newest is what happened last.
+// newest is the expression of the last event.
 const newest = `byID('said').textContent`
 
 // TestBurstAtABoundary bursts at a boundary under each limit, with the mouse and

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/html"
 )
 
-// document is what Check finds in a page.
+// document is the contents of a page that Check needs.
 type document struct {
 	ids   map[string]bool
 	links []string

@@ -30,7 +30,7 @@ func (c *Comparison) parts(of candidate) []time.Duration {
 }
 
 // growth weighs keys with ever more hits in a window, under a limit that admits them
-// all. The result is nil if the server does not tell the memory.
+// all. The result is nil if the server does not report its memory.
 func (c *Comparison) growth(ctx context.Context, r round) (*Growth, error) {
 	g, limit := &Growth{Hits: c.sizes}, r.limit
 	limit.Max = slices.Max(g.Hits)

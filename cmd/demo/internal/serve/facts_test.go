@@ -354,7 +354,7 @@ type runFact struct {
 	N     int64 `json:"n"`
 }
 
-// errorFacts is what a wider finest bucket costs, and saves, for the Hits of compare's own
+// errorFacts are the price and the gain of a wider finest bucket, for the Hits of compare's own
 // traffic under a Limit. Mean and Most are bytes of a key in memory, of all keys and of
 // the busiest.
 type errorFacts struct {
