@@ -13,14 +13,18 @@ servers: ## install the programs that the tests start where they are missing, se
 
 # Nested modules are no part of ./..., and a pattern that matches less than it did
 # says nothing: so many packages there are in all modules with tests.
-MODULES = . bench cmd/demo/browser cmd/demo/site examples/frameworks metrics/prometheus rules/schematest service service/bench
+PAGES = cmd/demo/site cmd/demo/browser
+OTHERS = service service/bench bench examples/frameworks metrics/prometheus rules/schematest
+MODULES = . $(PAGES) $(OTHERS)
 PACKAGES = 91
 
-# Many tests wait, for servers and for clocks: four packages of the root module and
-# one of another module at a time keep two processors busy, and four tests of a package.
+# Many tests wait, for servers, browsers and clocks: four packages of the root module, one
+# of the pages' modules and one of the others at a time keep two processors busy, and four
+# tests of a package.
 # No debugger reads the binaries: without its tables they link in two thirds of the time.
+# Vet has a turn of its own in check; before each test it would read all that is imported.
 AT_ONCE = 4
-TEST = $(GO) test -parallel $(AT_ONCE) -ldflags=-w
+TEST = $(GO) test -vet=off -parallel $(AT_ONCE) -ldflags=-w
 
 # The packages of the root module that take longest begin first: none of them runs
 # alone at the end.
@@ -35,8 +39,9 @@ FLAGS =
 test: servers ## the tests of all modules: each promise, in minutes. ABACUS_TESTS=long for all
 	@found=0; for module in $(MODULES); do found=$$(( found + $$(cd $$module && $(GO) list ./... | wc -l) )); done; \
 	if [ $$found -ne $(PACKAGES) ]; then echo "$$found packages, want $(PACKAGES): see the Makefile"; exit 1; fi
-	(set -e; $(MAKE) site SITE=-short; for module in $(filter-out .,$(MODULES)); do (cd $$module && $(TEST) -p 1 -timeout 15m $(FLAGS) ./...); done) & nested=$$!; \
-	$(TEST) -p $(AT_ONCE) -timeout 15m $(FLAGS) $(FIRST) ./...; root=$$?; wait $$nested && exit $$root
+	(set -e; $(MAKE) site SITE=-short; for module in $(PAGES); do (cd $$module && $(TEST) -p 1 -timeout 15m $(FLAGS) ./...); done) & pages=$$!; \
+	(set -e; for module in $(OTHERS); do (cd $$module && $(TEST) -p 1 -timeout 15m $(FLAGS) ./...); done) & others=$$!; \
+	$(TEST) -p $(AT_ONCE) -timeout 15m $(FLAGS) $(FIRST) ./...; root=$$?; wait $$pages && wait $$others && exit $$root
 
 check: servers bin/staticcheck bin/unparam ## gofmt, vet, staticcheck, unparam, the tests in their long form, and with -race
 	@unformatted=$$(gofmt -l . ); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
