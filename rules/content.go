@@ -10,7 +10,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
-	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/document"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/tiers"
 )
@@ -21,10 +21,10 @@ func (d *decoder) root(n *yaml.Node) {
 	const want = "a mapping with the key events"
 	before := len(d.errs)
 	found := false
-	d.mapping(n, "", want, field{"events", func(n *yaml.Node, path string) {
+	d.Mapping(n, "", want, field{"events", func(n *yaml.Node, path string) {
 		found = true
-		d.each(n, path, "events by name", func(event string, _, n *yaml.Node, path string) {
-			d.each(n, path, "rules by kind of feature, such as ip", func(kind string, k, n *yaml.Node, path string) {
+		d.Each(n, path, "events by name", func(event string, _, n *yaml.Node, path string) {
+			d.Each(n, path, "rules by kind of feature, such as ip", func(kind string, k, n *yaml.Node, path string) {
 				d.kind(event, kind, k, n, path)
 			})
 		})
@@ -40,7 +40,7 @@ func (d *decoder) kind(event, kind string, k, n *yaml.Node, path string) {
 		d.rule(event, kind, k.Line, k.Line, n, path)
 		return
 	}
-	d.list(n, path, "a rule, or a list of rules", func(_ int, n *yaml.Node, path string) {
+	d.List(n, path, "a rule, or a list of rules", func(_ int, n *yaml.Node, path string) {
 		d.rule(event, kind, k.Line, n.Line, n, path)
 	})
 }
@@ -52,10 +52,10 @@ func (d *decoder) rule(event, kind string, kindLine, line int, n *yaml.Node, pat
 	p := place{path: path, kind: kindLine, node: n}
 	soft := true // no error in the field
 	p.whole = d.sound(func() {
-		d.mapping(n, path, "a rule, with limits",
+		d.Mapping(n, path, "a rule, with limits",
 			field{"limits", func(n *yaml.Node, path string) { r.Limits = d.limits(n, path) }},
 			field{"plans", func(n *yaml.Node, path string) {
-				d.each(n, path, "limits by the name of a plan", func(name string, _, n *yaml.Node, path string) {
+				d.Each(n, path, "limits by the name of a plan", func(name string, _, n *yaml.Node, path string) {
 					limits, key := d.limits(n, path), plan{event, kind, name}
 					if _, is := d.set.plans[key]; is {
 						d.fail(n.Line, path, "the event and kind have a plan of this name already, want each name once")
@@ -68,8 +68,8 @@ func (d *decoder) rule(event, kind string, kindLine, line int, n *yaml.Node, pat
 			}},
 			field{"else", func(n *yaml.Node, path string) {
 				if !d.sound(func() {
-					d.mapping(n, path, "a kind with limits",
-						field{"kind", func(n *yaml.Node, path string) { r.Else, _ = d.text(n, path, "a kind, such as ip") }},
+					d.Mapping(n, path, "a kind with limits",
+						field{"kind", func(n *yaml.Node, path string) { r.Else, _ = d.Text(n, path, "a kind, such as ip") }},
 						field{"limits", func(n *yaml.Node, path string) { r.ElseLimits = d.limits(n, path) }})
 					d.require(n, path, "kind", "limits")
 				}) {
@@ -78,10 +78,10 @@ func (d *decoder) rule(event, kind string, kindLine, line int, n *yaml.Node, pat
 			}},
 			field{"ban", func(n *yaml.Node, path string) {
 				if n.Kind != yaml.SequenceNode {
-					r.Ban = bans(d.duration(n, path))
+					r.Ban = bans(d.Duration(n, path))
 					return
 				}
-				d.list(n, path, "at least one duration", func(_ int, n *yaml.Node, path string) { r.Ban = append(r.Ban, bans(d.duration(n, path))...) })
+				d.List(n, path, "at least one duration", func(_ int, n *yaml.Node, path string) { r.Ban = append(r.Ban, bans(d.Duration(n, path))...) })
 			}},
 			field{"ladder", func(n *yaml.Node, path string) { r.Ladder = d.ladder(n, path) }},
 			field{"former", func(n *yaml.Node, path string) {
@@ -93,7 +93,7 @@ func (d *decoder) rule(event, kind string, kindLine, line int, n *yaml.Node, pat
 				d.unmarshal(n, path, "fail-closed, fail-open or fail-local", &r.OnFailure)
 			}},
 			field{"if_missing", func(n *yaml.Node, path string) { d.unmarshal(n, path, "deny, skip or share", &r.IfMissing) }},
-			field{"soft", func(n *yaml.Node, path string) { soft = d.sound(func() { r.Soft = d.bool(n, path) }) }},
+			field{"soft", func(n *yaml.Node, path string) { soft = d.sound(func() { r.Soft = d.Bool(n, path) }) }},
 			field{"percent", func(n *yaml.Node, path string) { r.Percent = d.percent(n, path) }},
 			field{"overrides", func(n *yaml.Node, path string) { r.Overrides, p.overrides = d.overrides(n, path, kind) }})
 		d.require(n, path, "limits")
@@ -112,24 +112,6 @@ func bans(length time.Duration) limiter.Bans {
 	return limiter.Bans{length}
 }
 
-func (d *decoder) duration(n *yaml.Node, path string) time.Duration {
-	const want = `a duration, such as "30m" or "1d"`
-	text, ok := d.text(n, path, want)
-	if !ok {
-		return 0
-	}
-	length, err := dur.Parse(text)
-	switch {
-	case err != nil:
-		d.fail(n.Line, path, "%w", err)
-	case length <= 0:
-		d.fail(n.Line, path, "the duration is %s, want more than 0s", text)
-	default:
-		return length
-	}
-	return 0
-}
-
 func (d *decoder) ladder(n *yaml.Node, path string) (l tiers.Ladder) {
 	d.unmarshal(n, path, `tiers as width:keep, such as "1s:1d, 1m:1d, 1h:1d"`, &l)
 	return l
@@ -137,13 +119,13 @@ func (d *decoder) ladder(n *yaml.Node, path string) (l tiers.Ladder) {
 
 func (d *decoder) percent(n *yaml.Node, path string) int {
 	const want = "a whole number of percent, 1 to 100"
-	if !d.is(n, yaml.ScalarNode, path, want) {
+	if !d.Is(n, yaml.ScalarNode, path, want) {
 		return 0
 	}
 	percent, _ := strconv.Atoi(n.Value)
 	// 010 is 8 by YAML 1.1, and 10 by YAML 1.2.
 	if n.ShortTag() != "!!int" || strconv.Itoa(percent) != n.Value || percent < 1 || percent > 100 {
-		d.fail(n.Line, path, "the value is %s, want %s", describe(n), want)
+		d.fail(n.Line, path, "the value is %s, want %s", document.Describe(n), want)
 		return 0
 	}
 	return percent
@@ -151,7 +133,7 @@ func (d *decoder) percent(n *yaml.Node, path string) int {
 
 // overrides reads the overrides of a rule, with their indexes in the file.
 func (d *decoder) overrides(n *yaml.Node, path, kind string) (all []limiter.Override, indexes []int) {
-	d.list(n, path, "a list of overrides", func(i int, n *yaml.Node, path string) {
+	d.List(n, path, "a list of overrides", func(i int, n *yaml.Node, path string) {
 		var o limiter.Override
 		if d.sound(func() { o = d.override(n, path, kind) }) {
 			all, indexes = append(all, o), append(indexes, i)
@@ -161,10 +143,10 @@ func (d *decoder) overrides(n *yaml.Node, path, kind string) (all []limiter.Over
 }
 
 func (d *decoder) override(n *yaml.Node, path, kind string) (o limiter.Override) {
-	d.mapping(n, path, "an override",
-		field{"value", func(n *yaml.Node, path string) { o.Value, _ = d.text(n, path, "the value of a feature as text") }},
+	d.Mapping(n, path, "an override",
+		field{"value", func(n *yaml.Node, path string) { o.Value, _ = d.Text(n, path, "the value of a feature as text") }},
 		field{"network", func(n *yaml.Node, path string) {
-			text, ok := d.text(n, path, "a network, such as 203.0.113.0/24")
+			text, ok := d.Text(n, path, "a network, such as 203.0.113.0/24")
 			if !ok {
 				return
 			}
@@ -179,15 +161,15 @@ func (d *decoder) override(n *yaml.Node, path, kind string) (o limiter.Override)
 			}
 		}},
 		field{"domain", func(n *yaml.Node, path string) {
-			o.Domain, _ = d.text(n, path, "a mail domain, such as example.org")
+			o.Domain, _ = d.Text(n, path, "a mail domain, such as example.org")
 			if kind != feature.KindEmail {
 				d.fail(n.Line, path, "the kind is %q, want a value: a domain is for the kind email", kind)
 			}
 		}},
 		field{"limits", func(n *yaml.Node, path string) { o.Limits = d.limits(n, path) }},
-		field{"exempt", func(n *yaml.Node, path string) { o.Exempt = d.bool(n, path) }},
-		field{"denied", func(n *yaml.Node, path string) { o.Denied = d.bool(n, path) }},
-		field{"comment", func(n *yaml.Node, path string) { o.Comment, _ = d.text(n, path, "text") }},
+		field{"exempt", func(n *yaml.Node, path string) { o.Exempt = d.Bool(n, path) }},
+		field{"denied", func(n *yaml.Node, path string) { o.Denied = d.Bool(n, path) }},
+		field{"comment", func(n *yaml.Node, path string) { o.Comment, _ = d.Text(n, path, "text") }},
 		field{"until", func(n *yaml.Node, path string) { o.Until = d.instant(n, path) }})
 	if n.Kind == yaml.MappingNode && len(n.Content) > 0 {
 		d.oneOf(n, path, "value", "network", "domain")
@@ -200,7 +182,7 @@ func (d *decoder) override(n *yaml.Node, path, kind string) (o limiter.Override)
 // may be read as the begin or as the end of the day.
 func (d *decoder) instant(n *yaml.Node, path string) time.Time {
 	const want = "a time with its zone, such as 2027-01-31T00:00:00Z"
-	if !d.is(n, yaml.ScalarNode, path, want) {
+	if !d.Is(n, yaml.ScalarNode, path, want) {
 		return time.Time{}
 	}
 	t, err := time.Parse(time.RFC3339, n.Value)

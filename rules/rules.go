@@ -115,7 +115,8 @@ func read(path string) (data []byte, err error) {
 // the order of lines.
 func Parse(name string, data []byte) (*Set, error) {
 	d := decoder{set: Set{file: name, sum: sha256.Sum256(data), plans: map[plan]counter.Limits{}}}
-	if root := d.parse(data); root != nil {
+	d.Reader = d.fail
+	if root := d.Parse(data, MaxSize, "rules under the key events"); root != nil {
 		d.root(root)
 		d.check()
 	}

@@ -5,6 +5,8 @@ package callers
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -18,6 +20,7 @@ import (
 // Set is the set of all callers. Many goroutines may use a Set at once.
 type Set struct {
 	callers []caller
+	tokens  bool // a caller needs one
 	now     func() time.Time
 }
 
@@ -32,26 +35,25 @@ var local = config.Caller{Name: "local", From: []config.Peers{
 }}
 
 // New returns the callers of a configuration, or, if there are none, the processes of
-// this machine with the verbs for which a network is enough. The error is that of a
-// token file.
-func New(configured []config.Caller) (*Set, error) {
-	s := &Set{now: time.Now}
+// this machine with the verbs for which a network is enough. The error joins a fault for
+// each token file that cannot be used.
+func New(cfg *config.Config) (*Set, error) {
+	s, configured := &Set{now: time.Now}, cfg.Callers
 	if len(configured) == 0 {
 		only := local
 		only.May = slices.DeleteFunc(slices.Clone(config.Verbs), config.Verb.Guarded)
 		configured = []config.Caller{only}
 	}
-	for _, c := range configured {
+	var errs []error
+	for i, c := range configured {
 		of := caller{Caller: c}
 		if c.TokenFile != "" {
-			of.tokens = &tokens{file: c.TokenFile}
-			if err := of.tokens.read(); err != nil {
-				return nil, err
-			}
+			s.tokens, of.tokens = true, &tokens{file: c.TokenFile}
+			errs = append(errs, cfg.Fault(fmt.Sprintf("callers[%d].token_file", i), of.tokens.read()))
 		}
 		s.callers = append(s.callers, of)
 	}
-	return s, nil
+	return s, errors.Join(errs...)
 }
 
 // Peer is the client of a request.
@@ -86,15 +88,21 @@ func NewPeer(address string, authorization []string, state *tls.ConnectionState)
 }
 
 // Grants are the callers that a client is.
-type Grants []*config.Caller
+type Grants struct {
+	Peer
+	callers []*config.Caller
+	strange bool // the client has a token that is none of the callers'
+}
 
 // Of returns the callers with conditions that p meets.
-func (s *Set) Of(p Peer) (g Grants) {
-	now := s.now()
+func (s *Set) Of(p Peer) Grants {
+	now, g := s.now(), Grants{Peer: p, strange: s.tokens && p.Token != ""}
 	for i := range s.callers {
 		c := &s.callers[i]
-		if c.from(p.Addr) && c.certified(p.Cert, now) && (c.tokens == nil || c.tokens.has(p.Token, now)) {
-			g = append(g, &c.Caller)
+		has := c.tokens != nil && c.tokens.has(p.Token, now)
+		g.strange = g.strange && !has
+		if c.from(p.Addr) && c.certified(p.Cert, now) && (c.tokens == nil || has) {
+			g.callers = append(g.callers, &c.Caller)
 		}
 	}
 	return g
@@ -102,13 +110,34 @@ func (s *Set) Of(p Peer) (g Grants) {
 
 // May returns the name of the first caller of g that may do verb with event, "" for
 // none. An event of "" stands for any.
+//
+// A client with a token that no caller has is none, whatever its network: its token was
+// mistyped or has been withdrawn, and whoever sends a token means to be known by it. So a
+// wrong token is seen at once, and not when the client moves to another network, and the
+// calls of a client that was locked out are not counted under the name of its network. The
+// doors are an exception: proxies pass on the tokens that visitors send to the application.
+// Where no caller needs a token, none is looked at.
 func (g Grants) May(verb config.Verb, event string) string {
-	for _, c := range g {
-		if slices.Contains(c.May, verb) && (event == "" || c.Events == nil || slices.Contains(c.Events, event)) {
+	for _, c := range g.callers {
+		if (!g.strange || verb == config.Auth) && slices.Contains(c.May, verb) && (event == "" || c.Events == nil || slices.Contains(c.Events, event)) {
 			return c.Name
 		}
 	}
 	return ""
+}
+
+// Refuse returns a reason of nil if the client may do verb with event, and else the status
+// of HTTP and the reason: 401 for a client that is no caller, 403 for any other.
+func (g Grants) Refuse(verb config.Verb, event string) (status int, reason error) {
+	switch {
+	case g.May(verb, event) != "":
+		return http.StatusOK, nil
+	case len(g.callers) == 0 || g.strange:
+		return http.StatusUnauthorized, errors.New("no caller of the configuration has the address, the token and the certificate of this request")
+	case event == "":
+		return http.StatusForbidden, fmt.Errorf("no caller with this address, token and certificate may use %s", verb)
+	}
+	return http.StatusForbidden, fmt.Errorf("no caller with this address, token and certificate may use %s with the event %q", verb, event)
 }
 
 // from reports whether addr, or a unix socket for the zero Addr, is in From.

@@ -25,7 +25,7 @@ func write(t *testing.T, path, text string) {
 
 func newSet(t *testing.T, callers ...config.Caller) *Set {
 	t.Helper()
-	s, err := New(callers)
+	s, err := New(&config.Config{Callers: callers})
 	require.NoError(t, err)
 	return s
 }
@@ -121,7 +121,9 @@ func TestTokensChange(t *testing.T) {
 	s := newSet(t, config.Caller{Name: "shop", TokenFile: file, May: []config.Verb{config.Take}})
 	now := time.Now()
 	s.now = func() time.Time { return now }
-	knows := func(token string) bool { return len(s.Of(Peer{Addr: netip.IPv4Unspecified(), Token: token})) == 1 }
+	knows := func(token string) bool {
+		return s.Of(Peer{Addr: netip.IPv4Unspecified(), Token: token}).May(config.Take, "") == "shop"
+	}
 	require.True(t, knows(token))
 
 	next := strings.Repeat("n", leastToken)
@@ -152,10 +154,46 @@ func TestTokensChange(t *testing.T) {
 	require.NoError(t, os.Remove(file))
 	now = now.Add(rereadTime)
 	require.False(t, knows(token))
-	_, err := New([]config.Caller{{Name: "shop", TokenFile: file}})
+	_, err := New(&config.Config{Callers: []config.Caller{{Name: "shop", TokenFile: file}}})
 	require.ErrorIs(t, err, os.ErrNotExist)
 	write(t, file, "a\nshort")
-	_, err = New([]config.Caller{{Name: "shop", TokenFile: file}})
+	_, err = New(&config.Config{Callers: []config.Caller{{Name: "shop", TokenFile: file}, {Name: "none", TokenFile: file + ".none"}}})
 	require.ErrorContains(t, err, ":1: the token has 1 bytes")
+	require.ErrorContains(t, err, "callers[1].token_file: open", "all files")
 	require.NotContains(t, err.Error(), "short")
+}
+
+// A token that no caller has makes a client no caller in its network either, but for the
+// doors, and where no caller has a token.
+func TestUnknownTokens(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	write(t, file, token)
+	near := config.Caller{Name: "near", From: from("10.0.0.0/8"), May: []config.Verb{config.Take, config.Auth}}
+	far := config.Caller{Name: "far", From: from("11.0.0.0/8"), TokenFile: file, May: []config.Verb{config.Take, config.Usage}}
+	for _, row := range []struct {
+		address, line string
+		verb          config.Verb
+		event, want   string
+		status        int
+	}{
+		{"10.0.0.1:4", "Bearer " + token + "0", config.Take, "", "", 401},
+		{"10.0.0.1:4", "Bearer " + token + "0", config.Auth, "", "near", 200},
+		{"10.0.0.1:4", "Bearer " + token + "0", config.Usage, "", "", 401},
+		{"10.0.0.1:4", "Bearer " + token, config.Take, "", "near", 200}, // a caller's, from elsewhere
+		{"10.0.0.1:4", "Bearer " + token, config.Usage, "", "", 403},
+		{"10.0.0.1:4", "Basic " + token, config.Take, "", "near", 200},
+		{"10.0.0.1:4", "", config.Take, "mail", "near", 200},
+		{"10.0.0.1:4", "", config.Usage, "mail", "", 403},
+		{"11.0.0.1:4", "Bearer " + token, config.Usage, "mail", "far", 200},
+		{"11.0.0.1:4", "Bearer " + token, config.Auth, "", "", 403},
+		{"11.0.0.1:4", "", config.Usage, "", "", 401},
+		{"12.0.0.1:4", "Bearer " + token, config.Take, "", "", 401},
+	} {
+		g := newSet(t, near, far).Of(NewPeer(row.address, []string{row.line}, nil))
+		require.Equal(t, row.want, g.May(row.verb, row.event), "%+v", row)
+		status, reason := g.Refuse(row.verb, row.event)
+		require.Equal(t, row.status, status, "%+v", row)
+		require.Equal(t, row.status == 200, reason == nil)
+	}
+	require.Equal(t, "near", newSet(t, near).Of(NewPeer("10.0.0.1:4", []string{"Bearer " + token}, nil)).May(config.Take, ""))
 }

@@ -3,12 +3,14 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/netip"
-	"os"
+	"net/url"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -21,13 +23,16 @@ import (
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/feature"
+	"github.com/abacus-go/abacus/internal/document"
+	"github.com/abacus-go/abacus/internal/keytext"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/rules"
 	"github.com/abacus-go/abacus/service/envoy"
 )
 
-// Config is the content of a file.
+// Config is the content of a file. Many goroutines may use the methods of a Config at once.
 type Config struct {
+	decoder
 	Store          Store           `yaml:"store"`            // default: memory
 	Prefix         string          `yaml:"prefix"`           // of counter.Config
 	SecretFile     string          `yaml:"secret_file"`      // counter.Config.Secret
@@ -39,7 +44,7 @@ type Config struct {
 	Envoy          Envoy           `yaml:"envoy"`
 	Listen         Listen          `yaml:"listen"`
 	Connections    int             `yaml:"connections"` // at most, of each listener; default: 4096
-	TLS            *TLS            `yaml:"tls"`
+	TLS            TLS             `yaml:"tls"`
 	Callers        []Caller        `yaml:"callers"`
 	Doors          map[string]Door `yaml:"doors"`
 	Drain          time.Duration   `yaml:"drain"` // from SIGTERM until listeners close; default: 5s
@@ -100,42 +105,43 @@ type Store struct{ text string }
 
 // UnmarshalText opens the store, without connecting, and keeps the text.
 func (s *Store) UnmarshalText(text []byte) error {
-	s.text = string(text)
-	_, closeStore, err := s.Open()
-	if err == nil {
-		err = closeStore()
+	opened := Store{string(text)}
+	store, err := opened.Open()
+	if err != nil {
+		return err
 	}
-	return err
+	*s = opened
+	return Close(store)
 }
 
-// String is the scheme of the store.
+// String is the address of the store, without user, password and query.
 func (s Store) String() string {
-	scheme, _, _ := strings.Cut(s.text, ":")
-	return scheme
+	u, err := url.Parse(cmp.Or(s.text, "memory"))
+	if err != nil {
+		return "a store" // its error has all of the text
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
 // Open opens the store, without connecting.
-func (s Store) Open() (backend.Store, func() error, error) {
-	switch s.String() {
+func (s Store) Open() (backend.Store, error) {
+	switch scheme, _, _ := strings.Cut(s.text, ":"); scheme {
 	case "", "memory":
-		return memory.New(memory.Config{}), func() error { return nil }, nil
+		return memory.New(memory.Config{}), nil
 	case "redis", "rediss", "unix":
-		return opened(redis.Open(s.text, redis.Config{}))
+		return redis.Open(s.text, redis.Config{})
 	case "memcached":
-		return opened(memcache.New(memcache.Config{}, s.text))
+		return memcache.New(memcache.Config{}, s.text)
 	}
-	return nil, nil, errors.New("the scheme of the store is unknown, want memory, redis://host:6379/0 (also rediss://, unix://), or memcached://host:11211,host2:11211")
+	return nil, errors.New("the scheme of the store is unknown, want memory, redis://host:6379/0 (also rediss://, unix://), or memcached://host:11211,host2:11211")
 }
 
-// opened returns a store, if there is one, with the function that closes it.
-func opened[S interface {
-	backend.Store
-	Close() error
-}](store S, err error) (backend.Store, func() error, error) {
-	if err != nil {
-		return nil, nil, err
+// Close closes a store of Open, or nil.
+func Close(s backend.Store) error {
+	if c, is := s.(io.Closer); is {
+		return c.Close()
 	}
-	return store, store.Close, nil
+	return nil
 }
 
 // InProcess reports whether the store is memory.
@@ -237,28 +243,17 @@ func (v *Verb) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Load reads the file at path. Paths in the file are relative to its folder. Then change
-// may set what wins over the file, and all is checked. The error is that of the file
-// system or of change, or joins a rules.Error for each fault, in the order of lines.
-func Load(path string, change func(*Config) error) (*Config, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return Parse(path, data, change)
-}
-
-// Parse is Load for data of a file at path.
+// Parse reads data of the file at path. Paths in the file are relative to its folder. Then
+// change may set what wins over the file, and all is checked. The error is that of change,
+// with a Config of nil, or joins a rules.Error for each fault, in the order of lines. A
+// Config with faults is there for the faults of what it names.
 func Parse(path string, data []byte, change func(*Config) error) (*Config, error) {
-	c := &Config{}
-	d := decoder{file: path, lines: map[string]int{}}
-	if n := d.document(data); n != nil {
-		d.value(n, reflect.ValueOf(c).Elem(), "")
+	c := &Config{decoder: decoder{file: path, lines: map[string]int{}}}
+	c.Reader = c.fail
+	if n := c.Reader.Parse(data, rules.MaxSize, "the keys rules, doors and listen"); n != nil {
+		c.value(n, reflect.ValueOf(c).Elem(), "")
 	}
-	files := []*string{&c.SecretFile, &c.ReceiptKeyFile, &c.Rules, &c.Envoy.Rules}
-	if c.TLS != nil {
-		files = append(files, &c.TLS.CertFile, &c.TLS.KeyFile, &c.TLS.ClientCAFile)
-	}
+	files := []*string{&c.SecretFile, &c.ReceiptKeyFile, &c.Rules, &c.Envoy.Rules, &c.TLS.CertFile, &c.TLS.KeyFile, &c.TLS.ClientCAFile}
 	for i := range c.Callers {
 		files = append(files, &c.Callers[i].TokenFile)
 	}
@@ -267,61 +262,70 @@ func Parse(path string, data []byte, change func(*Config) error) (*Config, error
 			*file = filepath.Join(filepath.Dir(path), *file)
 		}
 	}
-	if len(d.errs) == 0 {
-		if err := change(c); err != nil {
-			return nil, err
-		}
-		c.check(&d)
+	if err := change(c); err != nil {
+		return nil, err
 	}
-	return c, d.join()
+	c.check()
+	return c, c.Join(c.faults...)
 }
 
 // check finds the faults of values that are well-formed by themselves, and sets
 // defaults.
-func (c *Config) check(d *decoder) {
-	if c.Drain == 0 {
-		c.Drain = 5 * time.Second
-	}
-	if c.Reload == 0 {
+func (c *Config) check() {
+	c.Drain, c.Reload = cmp.Or(c.Drain, 5*time.Second), cmp.Or(c.Reload, rules.DefaultEvery)
+	if c.Reload < time.Millisecond {
+		c.refuse("reload", "the value is %s, want 1ms or more", c.Reload)
 		c.Reload = rules.DefaultEvery
-	} else if c.Reload < time.Millisecond {
-		d.fail("reload", "the value is %s, want 1ms or more", c.Reload)
 	}
-	if d.lines["connections"] == 0 {
+	if c.lines["connections"] == 0 {
 		c.Connections = 4096
 	} else if c.Connections < 1 {
-		d.fail("connections", "the value is %d, want 1 or more", c.Connections)
+		c.refuse("connections", "the value is %d, want 1 or more", c.Connections)
 	}
-	if c.Rules == "" && c.Envoy.Rules == "" {
-		d.fail("rules", "the key is missing, want a file of rules, or envoy.rules")
+	if err := keytext.CheckPrefix(c.Prefix); c.Prefix != "" && err != nil {
+		c.refuse("prefix", "%s", strings.Replace(err.Error(), "Config.Prefix", "the value", 1))
+		c.Prefix = ""
 	}
-	if c.Rules == "" && c.Doors != nil {
-		d.fail("doors", "there are no rules for doors, want the key rules")
+	if (c.Rules == "" && c.Envoy.Rules == "" && c.Listen.GRPC == Address{}) {
+		c.refuse("rules", "the key is missing, want a file of rules, or envoy.rules")
 	}
-	if (c.Rules != "" && c.Listen.HTTP == Address{}) {
-		d.fail("listen.http", "the key is missing, want an address such as 127.0.0.1:8080")
+	ruled := c.Rules != "" || c.lines["rules"] > 0
+	if !ruled && c.Doors != nil {
+		c.refuse("doors", "there are no rules for doors, want the key rules")
 	}
-	if (c.Envoy.Rules != "") != (c.Listen.GRPC != Address{}) {
-		d.fail("listen.grpc", "want both of envoy.rules and listen.grpc, or none")
+	if (ruled && c.Listen.HTTP == Address{}) {
+		c.refuse("listen.http", "the key is missing, want an address such as 127.0.0.1:8080")
+	}
+	if (c.Envoy.Rules != "" && c.Listen.GRPC == Address{}) {
+		c.refuse("listen.grpc", "the key is missing, want an address such as 127.0.0.1:8081 for envoy.rules")
+	}
+	if (c.Envoy.Rules == "" && c.Listen.GRPC != Address{}) {
+		c.refuse("envoy.rules", "the key is missing, want the rules for listen.grpc")
 	}
 	if !(c.Share >= 0 && c.Share <= 1) {
-		d.fail("share", "the value is %v, want above 0 and at most 1", c.Share)
+		c.refuse("share", "the value is %v, want above 0 and at most 1", c.Share)
+		c.Share = 0
 	}
-	for path, address := range map[string]Address{"listen.http": c.Listen.HTTP, "listen.grpc": c.Listen.GRPC, "listen.admin": c.Listen.Admin} {
-		if c.Callers == nil && !address.Local() {
-			d.fail(path, "the address is open to other machines, want a loopback address or a unix socket, or the key callers")
+	for i, address := range []Address{c.Listen.HTTP, c.Listen.GRPC, c.Listen.Admin} {
+		if c.lines["callers"] == 0 && !address.Local() {
+			c.refuse([]string{"listen.http", "listen.grpc", "listen.admin"}[i], "the address is open to other machines, want a loopback address or a unix socket, or the key callers")
 		}
 	}
-	if c.TLS != nil && (c.TLS.CertFile == "" || c.TLS.KeyFile == "") {
-		d.fail("tls", "want cert_file and key_file")
+	for _, key := range []string{"tls.cert_file", "tls.key_file"} {
+		if c.lines["tls"] > 0 && c.lines[key] == 0 {
+			c.refuse(key, "the key is missing, want a file in PEM")
+		}
 	}
 	names := map[string]bool{}
 	for i := range c.Callers {
-		c.checkCaller(d, &c.Callers[i], fmt.Sprintf("callers[%d]", i), names)
+		c.checkCaller(&c.Callers[i], fmt.Sprintf("callers[%d]", i), names)
+		if events := c.Callers[i].Events; events != nil && !ruled {
+			c.refuse(fmt.Sprintf("callers[%d].events", i), "there are no rules for events, want the key rules")
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Doors)) {
 		door := c.Doors[name]
-		door.check(d, name)
+		c.checkDoor(&door, name)
 		c.Doors[name] = door
 	}
 }
@@ -330,64 +334,63 @@ var simple = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 const wantName = "want up to 64 letters, digits, dots, dashes and underscores"
 
-func (c *Config) checkCaller(d *decoder, caller *Caller, path string, names map[string]bool) {
+func (c *Config) checkCaller(caller *Caller, path string, names map[string]bool) {
+	has := func(key string) bool { return c.lines[path+"."+key] > 0 }
+	identified := has("token_file") || has("san")
+	if !identified && !has("from") {
+		c.refuse(path+".from", "the caller could be anyone, want from, token_file or san")
+	}
 	if !simple.MatchString(caller.Name) || names[caller.Name] {
-		d.fail(path+".name", "the name is %q, %s, and each name once", caller.Name, wantName)
+		c.refuse(path+".name", "the name is %q, %s, and each name once", caller.Name, wantName)
 	}
 	names[caller.Name] = true
-	identified := caller.TokenFile != "" || caller.SAN != ""
-	if !identified && caller.From == nil {
-		d.fail(path, "the caller could be anyone, want from, token_file or san")
-	}
-	if caller.SAN != "" && (c.TLS == nil || c.TLS.ClientCAFile == "") {
-		d.fail(path+".san", "no certificate is asked for, want tls.client_ca_file")
+	if caller.SAN != "" && c.lines["tls.client_ca_file"] == 0 {
+		c.refuse(path+".san", "no certificate is asked for, want tls.client_ca_file")
 	}
 	if caller.May == nil {
-		d.fail(path+".may", "the key is missing, want some of %v", Verbs)
+		c.refuse(path+".may", "the key is missing, want some of %v", Verbs)
 	}
 	for i, verb := range caller.May {
 		if verb.Guarded() && !identified {
-			d.fail(fmt.Sprintf("%s.may[%d]", path, i), "a network is not enough for %s, want token_file or san", verb)
+			c.refuse(fmt.Sprintf("%s.may[%d]", path, i), "a network is not enough for %s, want token_file or san", verb)
 		}
 		if verb.ofAll() && caller.Events != nil {
-			d.fail(path+".events", "%s has no events, want a caller of its own", verb)
+			c.refuse(path+".events", "%s has no events, want a caller of its own", verb)
 		}
 	}
 }
 
-// check checks a door, and sets defaults.
-func (door *Door) check(d *decoder, name string) {
-	path := "doors." + name
+// checkDoor checks a door, and sets defaults.
+func (c *Config) checkDoor(door *Door, name string) {
+	path := document.Join("doors", name)
 	if !simple.MatchString(name) {
-		d.fail(path, "the name is %q, %s", name, wantName)
+		c.refuse(path, "the name is %q, %s", name, wantName)
 	}
-	if door.Event == "" {
-		door.Event = name
-	}
-	switch door.Deny {
-	case 0:
-		door.Deny = 429
-	case 401, 403, 429:
-	default:
-		d.fail(path+".deny", "the status is %d, want 429, 403 or 401", door.Deny)
+	door.Event, door.Deny = cmp.Or(door.Event, name), cmp.Or(door.Deny, 429)
+	if door.Deny != 401 && door.Deny != 403 && door.Deny != 429 {
+		c.refuse(path+".deny", "the status is %d, want 429, 403 or 401", door.Deny)
 	}
 	if door.Features == nil {
-		d.fail(path+".features", "the key is missing, want a header for each kind of feature")
+		c.refuse(path+".features", "the key is missing, want a header for each kind of feature")
 	}
-	for kind, source := range door.Features {
-		at := path + ".features." + kind
+	for _, kind := range slices.Sorted(maps.Keys(door.Features)) {
+		source := door.Features[kind]
+		at := document.Join(path+".features", kind)
 		switch {
 		case !feature.IsKind(kind) || strings.Contains(kind, "+"):
-			d.fail(at, "the kind is %q, want printable ASCII without colon and plus sign", kind)
+			c.refuse(at, "the kind is %q, want printable ASCII without colon and plus sign", kind)
 		case !validHeader.MatchString(source.Header):
-			d.fail(at+".header", "the header is %q, want the name of a header that the proxy sets", source.Header)
+			c.refuse(at+".header", "the header is %q, want the name of a header that the proxy sets", source.Header)
 		case kind == feature.KindIP && source.Proxies == nil:
-			d.fail(at+".proxies", "the key is missing, want the networks of the proxies, which connect here")
+			c.refuse(at+".proxies", "the key is missing, want the networks of the proxies, which connect here")
 		case kind != feature.KindIP && (source.Proxies != nil || source.Hops != 0):
-			d.fail(at, "proxies and hops are for the kind ip alone")
+			c.refuse(at, "proxies and hops are for the kind ip alone")
 		case source.Hops < 0:
-			d.fail(at+".hops", "the value is %d, want 0 or more", source.Hops)
+			c.refuse(at+".hops", "the value is %d, want 0 or more", source.Hops)
 		}
+	}
+	if slices.ContainsFunc(c.faults, func(err error) bool { return within(err.(*rules.Error).Path, path+".features") }) {
+		c.unread = append(c.unread, path+".features") // as a whole
 	}
 }
 

@@ -5,87 +5,123 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
-	"maps"
+	"math"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/abacus-go/abacus/internal/document"
-	"github.com/abacus-go/abacus/internal/dur"
-	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/rules"
 )
 
 // decoder fills structs from the nodes of a document, by the yaml tags of their
-// fields, and collects all errors. Unlike package yaml, it refuses anchors, aliases,
-// tags, empty values, and values of another type.
+// fields, and collects all errors.
 type decoder struct {
-	file  string
-	errs  []error        // each a *rules.Error
-	lines map[string]int // of each path of the document
+	document.Reader
+	file   string
+	faults []error        // each a *rules.Error
+	unread []string       // paths of values that could not be read
+	lines  map[string]int // of each path of the document
 }
 
-// fail notes an error of the value at path, whose line is that of its nearest parent if
-// the document lacks it.
-func (d *decoder) fail(path, format string, args ...any) {
+// fail notes a value that cannot be read.
+func (d *decoder) fail(line int, path, format string, args ...any) {
+	d.faults = append(d.faults, &rules.Error{File: d.file, Line: line, Path: path, Err: fmt.Errorf(format, args...)})
+	d.unread = append(d.unread, path)
+}
+
+// at returns an error of the value at path, with its line, or that of its nearest parent
+// if the document lacks it.
+func (d *decoder) at(path string, err error) *rules.Error {
 	at := path
 	for d.lines[at] == 0 && at != "" {
 		at = at[:max(0, strings.LastIndexAny(at, ".["))]
 	}
-	d.errs = append(d.errs, &rules.Error{File: d.file, Line: max(1, d.lines[at]), Path: path, Err: fmt.Errorf(format, args...)})
+	return &rules.Error{File: d.file, Line: max(1, d.lines[at]), Path: path, Err: err}
 }
 
-func (d *decoder) join() error {
-	slices.SortStableFunc(d.errs, func(a, b error) int { return cmp.Compare(a.(*rules.Error).Line, b.(*rules.Error).Line) })
-	return errors.Join(d.errs...)
-}
-
-// document returns the only document of data, nil after an error.
-func (d *decoder) document(data []byte) *yaml.Node {
-	root, line, err := document.Parse(data, rules.MaxSize, "the keys rules, doors and listen")
-	if err != nil {
-		d.lines[""] = line
-		d.fail("", "%w", err)
+// refuse notes a fault as Fault returns it.
+func (d *decoder) refuse(path, format string, args ...any) {
+	if err := d.Fault(path, fmt.Errorf(format, args...)); err != nil {
+		d.faults = append(d.faults, err)
 	}
-	return root
+}
+
+// Fault returns err as a rules.Error of the value at path, such as callers[0].token_file. It
+// returns nil if err is nil, if the value has a fault already, and if the value, or what is
+// around it, could not be read.
+func (d *decoder) Fault(path string, err error) error {
+	if err == nil || slices.ContainsFunc(d.faults, func(err error) bool { return err.(*rules.Error).Path == path }) ||
+		slices.ContainsFunc(d.unread, func(bad string) bool { return within(path, bad) }) {
+		return nil
+	}
+	return d.at(path, err)
+}
+
+// within reports whether a path is another, or is below it.
+func within(path, of string) bool {
+	rest, is := strings.CutPrefix(path, of)
+	return is && (of == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// Join joins errors, and those that they join, nil if there are none: first the faults of
+// the file, by line.
+func (d *decoder) Join(errs ...error) error {
+	var all []error
+	for len(errs) > 0 {
+		err := errs[0]
+		if errs = errs[1:]; err == nil {
+			continue
+		}
+		if joined, is := err.(interface{ Unwrap() []error }); is {
+			errs = slices.Concat(joined.Unwrap(), errs)
+		} else {
+			all = append(all, err)
+		}
+	}
+	line := func(err error) int {
+		if fault, is := err.(*rules.Error); is && fault.File == d.file {
+			return fault.Line
+		}
+		return math.MaxInt
+	}
+	slices.SortStableFunc(all, func(a, b error) int { return cmp.Compare(line(a), line(b)) })
+	return errors.Join(all...)
 }
 
 // value reads n into v.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 	d.lines[path] = n.Line
 	if text, is := v.Addr().Interface().(encoding.TextUnmarshaler); is {
-		if d.is(n, yaml.ScalarNode, path, "text") {
-			if err := text.UnmarshalText([]byte(n.Value)); err != nil {
-				d.fail(path, "%w", err)
+		if s, is := d.Text(n, path, "text"); is {
+			if err := text.UnmarshalText([]byte(s)); err != nil {
+				d.fail(n.Line, path, "%w", err)
 			}
 		}
 		return
 	}
 	switch v.Kind() {
-	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		d.value(n, v.Elem(), path)
 	case reflect.Struct:
-		d.fields(n, v, path)
+		var fields []document.Field
+		for i := range v.NumField() {
+			if key := v.Type().Field(i).Tag.Get("yaml"); key != "" {
+				fields = append(fields, document.Field{Key: key, Read: func(n *yaml.Node, path string) { d.value(n, v.Field(i), path) }})
+			}
+		}
+		d.Mapping(n, path, "a mapping", fields...)
 	case reflect.Map:
 		v.Set(reflect.MakeMap(v.Type()))
-		d.each(n, path, func(key string, n *yaml.Node, under string) {
+		d.Each(n, path, "a mapping", func(key string, _, n *yaml.Node, path string) {
 			element := reflect.New(v.Type().Elem()).Elem()
-			d.value(n, element, under)
+			d.value(n, element, path)
 			v.SetMapIndex(reflect.ValueOf(key), element)
 		})
 	case reflect.Slice:
-		if !d.is(n, yaml.SequenceNode, path, "a list") {
-			return
-		}
 		v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
-		for i, element := range n.Content {
-			d.value(element, v.Index(i), fmt.Sprintf("%s[%d]", path, i))
-		}
+		d.List(n, path, "a list", func(i int, n *yaml.Node, path string) { d.value(n, v.Index(i), path) })
 	default:
 		d.scalar(n, v, path)
 	}
@@ -93,95 +129,17 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 
 // scalar reads text, a number or a time.
 func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
-	if !d.is(n, yaml.ScalarNode, path, "a value") {
-		return
-	}
 	switch x := v.Addr().Interface().(type) {
 	case *string:
-		if *x = n.Value; n.ShortTag() != "!!str" {
-			d.fail(path, "the value is %s, want text; in quotes it is text", n.Value)
-		}
-	case *time.Duration:
-		var err error
-		if *x, err = dur.Parse(n.Value); err != nil || *x <= 0 {
-			d.fail(path, "the value is %q, want a time above 0, such as 15ms", n.Value)
-		}
+		*x, _ = d.Text(n, path, "text")
 	case *bool:
-		if *x = n.Value == "true"; !*x && n.Value != "false" {
-			d.fail(path, "the value is %q, want true or false", n.Value)
-		}
-	case *int:
-		var err error
-		if *x, err = strconv.Atoi(n.Value); err != nil {
-			d.fail(path, "the value is %q, want a whole number", n.Value)
-		}
-	case *float64:
-		var err error
-		if *x, err = strconv.ParseFloat(n.Value, 64); err != nil {
-			d.fail(path, "the value is %q, want a number", n.Value)
+		*x = d.Bool(n, path)
+	case *time.Duration:
+		*x = d.Duration(n, path)
+	default: // *int or *float64
+		want := map[reflect.Kind]string{reflect.Int: "a whole number", reflect.Float64: "a number"}[v.Kind()]
+		if tag := n.ShortTag(); d.Is(n, yaml.ScalarNode, path, want) && (tag != "!!int" && (tag != "!!float" || v.Kind() == reflect.Int) || n.Decode(x) != nil) {
+			d.fail(n.Line, path, "the value is %s, want %s", document.Describe(n), want)
 		}
 	}
-}
-
-// fields reads a mapping into a struct.
-func (d *decoder) fields(n *yaml.Node, v reflect.Value, path string) {
-	known := map[string]int{}
-	for i := range v.NumField() {
-		if key, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ","); key != "" {
-			known[key] = i
-		}
-	}
-	d.each(n, path, func(key string, n *yaml.Node, under string) {
-		if i, is := known[key]; is {
-			d.value(n, v.Field(i), under)
-		} else {
-			d.fail(under, "the key is unknown, want %s", words.Quoted(slices.Sorted(maps.Keys(known))))
-		}
-	})
-}
-
-// each calls f with all entries of a mapping, whose keys are text and differ.
-func (d *decoder) each(n *yaml.Node, path string, f func(key string, n *yaml.Node, under string)) {
-	if !d.is(n, yaml.MappingNode, path, "a mapping") {
-		return
-	}
-	seen := map[string]int{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		k := n.Content[i]
-		if k.Kind != yaml.ScalarNode || k.ShortTag() != "!!str" || k.Anchor != "" || k.Style&yaml.TaggedStyle != 0 {
-			d.errs = append(d.errs, &rules.Error{File: d.file, Line: k.Line, Path: path, Err: errors.New("a key that is no plain text, want a key as text")})
-			continue
-		}
-		under := k.Value
-		if path != "" {
-			under = path + "." + under
-		}
-		if line := seen[k.Value]; line > 0 {
-			d.lines[under] = k.Line
-			d.fail(under, "the key is in line %d already, want each key once", line)
-			continue
-		}
-		seen[k.Value], d.lines[under] = k.Line, k.Line
-		f(k.Value, n.Content[i+1], under)
-	}
-}
-
-// is wants a node of a kind that is written out and not empty.
-func (d *decoder) is(n *yaml.Node, kind yaml.Kind, path, want string) bool {
-	d.lines[path] = n.Line
-	switch {
-	case n.Kind == yaml.AliasNode:
-		d.fail(path, "the alias *%s is not supported, want %s, written out", n.Value, want)
-	case n.Anchor != "":
-		d.fail(path, "the anchor &%s is not supported, want %s without an anchor", n.Anchor, want)
-	case n.Style&yaml.TaggedStyle != 0:
-		d.fail(path, "the tag %s is not supported, want %s without a tag", n.Tag, want)
-	case n.Kind != kind:
-		d.fail(path, "the value is %s, want %s", map[yaml.Kind]string{yaml.MappingNode: "a mapping", yaml.SequenceNode: "a list"}[n.Kind]+n.Value, want)
-	case kind == yaml.ScalarNode && (n.Value == "" || n.ShortTag() == "!!null"), kind != yaml.ScalarNode && len(n.Content) == 0:
-		d.fail(path, "the value is empty, want %s", want)
-	default:
-		return true
-	}
-	return false
 }

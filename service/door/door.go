@@ -5,19 +5,24 @@ package door
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/textproto"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/felixge/httpsnoop"
 
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/document"
+	"github.com/abacus-go/abacus/internal/words"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/service/callers"
 	"github.com/abacus-go/abacus/service/config"
@@ -44,14 +49,12 @@ var openAPI string
 
 type server struct {
 	Config
-	doors map[string]*gate
+	doors  map[string]*gate
+	warned atomic.Int64 // Unix time in nanoseconds
 }
 
-// New returns the handler of /auth/, /v1/ and /openapi.yaml. An error is that of Check.
-func New(cfg Config) (http.Handler, error) {
-	if err := Check(cfg.Limiter, cfg.Doors); err != nil {
-		return nil, err
-	}
+// New returns the handler of /auth/, /v1/ and /openapi.yaml. The doors have passed Check.
+func New(cfg Config) http.Handler {
 	s := &server{Config: cfg, doors: map[string]*gate{}}
 	for name, door := range cfg.Doors {
 		s.doors[name] = &gate{limiter: cfg.Limiter, door: door}
@@ -66,18 +69,38 @@ func New(cfg Config) (http.Handler, error) {
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		problem(w, http.StatusNotFound, "There is nothing here: see /openapi.yaml.")
 	})
-	return mux, nil
+	return mux
 }
 
-// Check returns an error for a door that the rules of l leave without a limit, or with
-// one that denies every request.
-func Check(l *limiter.Limiter, doors map[string]config.Door) error {
-	for _, name := range slices.Sorted(maps.Keys(doors)) {
-		if _, err := build(l, doors[name]); err != nil {
-			return fmt.Errorf("door %q: %w", name, err)
+// Check returns a fault for each event of a door or a caller that no rule of l has, and for
+// each door that the rules leave without a limit, or with one that denies every request.
+func Check(l *limiter.Limiter, cfg *config.Config) error {
+	var errs []error
+	known := func(path, event string) bool {
+		if !l.Has(event) {
+			errs = append(errs, cfg.Fault(path, fmt.Errorf("no rule has the event %q, want %s", event, words.Quoted(l.Events()))))
+		}
+		return l.Has(event)
+	}
+	for i, caller := range cfg.Callers {
+		for j, event := range caller.Events {
+			known(fmt.Sprintf("callers[%d].events[%d]", i, j), event)
 		}
 	}
-	return nil
+	for _, name := range slices.Sorted(maps.Keys(cfg.Doors)) {
+		door, path := cfg.Doors[name], document.Join("doors", name)
+		if !known(path+".event", door.Event) {
+			continue
+		}
+		_, unused := sourcesOf(l.Rules(door.Event), door.Features)
+		for _, kind := range unused {
+			errs = append(errs, cfg.Fault(document.Join(path+".features", kind), errors.New("no rule of the event limits by this feature")))
+		}
+		if _, err := build(l, door); err != nil {
+			errs = append(errs, cfg.Fault(path+".features", errors.New(strings.TrimPrefix(err.Error(), "httplimit: Config.Features "))))
+		}
+	}
+	return cfg.Join(errs...)
 }
 
 // observed finds the verb and the callers that a client is, and notes the answer.
@@ -109,7 +132,20 @@ func (s *server) auth(w http.ResponseWriter, r *http.Request, verb config.Verb, 
 	case grants.May(verb, door.door.Event) == "":
 		problem(w, http.StatusInternalServerError, "The proxy may not ask about this event: see callers in the configuration.")
 	default:
+		s.warn(r, grants, door.door.Features[feature.KindIP])
 		door.ServeHTTP(w, r)
+	}
+}
+
+// warn logs, once a minute at most, that a peer which is none of the proxies sends the
+// header of the address: most likely it is a proxy, and all its visitors share a limit.
+func (s *server) warn(r *http.Request, peer callers.Grants, of config.Source) {
+	if r.Header.Get(of.Header) == "" || !peer.Addr.IsValid() || slices.ContainsFunc(of.Proxies, func(n config.Network) bool { return n.Contains(peer.Addr) }) {
+		return
+	}
+	now, last := time.Now().UnixNano(), s.warned.Load()
+	if now-last >= int64(time.Minute) && s.warned.CompareAndSwap(last, now) {
+		slog.Warn("abacusd: a peer outside of proxies sends the header of a door, and is itself the client", "door", r.PathValue("door"), "header", of.Header, "peer", peer.Addr)
 	}
 }
 
@@ -142,19 +178,13 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // build returns the middleware of a door around an empty answer.
 func build(l *limiter.Limiter, door config.Door) (http.Handler, error) {
-	sources, err := sourcesOf(l.Rules(door.Event), door.Features)
-	if err != nil {
-		return nil, err
+	sources, _ := sourcesOf(l.Rules(door.Event), door.Features)
+	denied := func(w http.ResponseWriter, r *http.Request) {
+		p, _ := httplimit.ProblemOf(r.Context())
+		p.Status = door.Deny
+		p.ServeHTTP(w, r)
 	}
-	cfg := httplimit.Config{Limiter: l, Event: door.Event, Features: sources, Show: door.Show}
-	if door.Deny != http.StatusTooManyRequests {
-		cfg.Denied = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			p, _ := httplimit.ProblemOf(r.Context())
-			p.Status = door.Deny
-			p.ServeHTTP(w, r)
-		})
-	}
-	limit, err := httplimit.New(cfg)
+	limit, err := httplimit.New(httplimit.Config{Limiter: l, Event: door.Event, Features: sources, Show: door.Show, Denied: http.HandlerFunc(denied)})
 	if err != nil {
 		return nil, err
 	}
@@ -164,9 +194,9 @@ func build(l *limiter.Limiter, door config.Door) (http.Handler, error) {
 	})), nil
 }
 
-// sourcesOf returns the sources for the kinds that the rules of an event limit by. The
-// kind "ip+user" is joined from "ip" and "user".
-func sourcesOf(rules []limiter.Rule, features map[string]config.Source) (sources []httplimit.Source, err error) {
+// sourcesOf returns the sources for the kinds that the rules of an event limit by, and the
+// features without one. The kind "ip+user" is joined from "ip" and "user".
+func sourcesOf(rules []limiter.Rule, features map[string]config.Source) (sources []httplimit.Source, unused []string) {
 	used, done := map[string]bool{}, map[string]bool{}
 	for _, rule := range rules {
 		for _, kind := range []string{rule.Kind, rule.Else} {
@@ -192,11 +222,11 @@ func sourcesOf(rules []limiter.Rule, features map[string]config.Source) (sources
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(features)) {
-		if len(rules) > 0 && !used[kind] { // httplimit.New refuses an event without rules
-			return nil, fmt.Errorf("no rule of the event limits by the feature %q", kind)
+		if !used[kind] {
+			unused = append(unused, kind)
 		}
 	}
-	return sources, nil
+	return sources, unused
 }
 
 func sourceOf(kind string, s config.Source) httplimit.Source {

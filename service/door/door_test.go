@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -74,10 +76,10 @@ func newSite(t *testing.T, receipts bool, who ...config.Caller) *site {
 			who[i].TokenFile = file
 		}
 	}
-	set, err := callers.New(who)
+	set, err := callers.New(&config.Config{Callers: who})
 	require.NoError(t, err)
 	ip := config.Source{Header: "X-Forwarded-For", Proxies: []config.Network{loopback}}
-	handler, err := New(Config{Limiter: s.limiter, Callers: set, Receipts: receipts, Status: tally.Status(s.limiter, numbers), Erase: func(ctx context.Context, _ []string, features []feature.Feature) error {
+	handler := New(Config{Limiter: s.limiter, Callers: set, Receipts: receipts, Status: tally.Status(s.limiter, numbers), Erase: func(ctx context.Context, _ []string, features []feature.Feature) error {
 		return s.limiter.Erase(ctx, features...)
 	}, Doors: map[string]config.Door{
 		"signup": {Event: "signup", Deny: 429, Features: map[string]config.Source{"ip": ip}},
@@ -89,7 +91,6 @@ func newSite(t *testing.T, receipts bool, who ...config.Caller) *site {
 		defer s.mu.Unlock()
 		s.notes = append(s.notes, fmt.Sprintf("%s %s %d", verb, caller, status))
 	}})
-	require.NoError(t, err)
 	s.Server = httptest.NewServer(handler)
 	t.Cleanup(s.Close)
 	answer, err := http.Get(s.URL + "/openapi.yaml")
@@ -213,14 +214,65 @@ func TestDoorsFollowTheRules(t *testing.T) {
 	}
 
 	ip := map[string]config.Source{"ip": {Header: "X", Proxies: []config.Network{loopback}}, "user": {Header: "X-User"}}
-	require.NoError(t, Check(s.limiter, map[string]config.Door{"login": {Event: "login", Features: ip}}))
-	for want, door := range map[string]config.Door{
-		`door "a": httplimit: Config.Event is "signup"`:                      {Event: "signup"},
-		`door "a": no rule of the event limits by the feature "email"`:       {Event: "login", Features: map[string]config.Source{"ip": ip["ip"], "email": {Header: "X"}}},
-		`door "a": httplimit: Config.Features has kind "ip" only, but event`: {Event: "login", Features: map[string]config.Source{"ip": ip["ip"]}},
+	require.NoError(t, Check(s.limiter, &config.Config{
+		Doors: map[string]config.Door{"login": {Event: "login", Features: ip}}, Callers: []config.Caller{{Events: []string{"login"}}},
+	}))
+	err := Check(s.limiter, &config.Config{Doors: map[string]config.Door{
+		"a": {Event: "signup", Features: ip},
+		"b": {Event: "login", Features: map[string]config.Source{"ip": ip["ip"], "email": {Header: "X"}, "fax": {Header: "X"}}},
+	}, Callers: []config.Caller{{}, {Events: []string{"login", "mail", "x"}}}})
+	for _, want := range []string{
+		`callers[1].events[1]: no rule has the event "mail", want "login"`,
+		`callers[1].events[2]: no rule has the event "x", want "login"`,
+		`doors.a.event: no rule has the event "signup", want "login"`,
+		`doors.b.features.email: no rule of the event limits by this feature`,
+		`doors.b.features.fax: no rule of the event limits by this feature`,
+		`doors.b.features: has kind "ip" only, but event`,
 	} {
-		require.ErrorContains(t, Check(s.limiter, map[string]config.Door{"a": door}), want)
+		require.ErrorContains(t, err, want)
 	}
+}
+
+// A peer that is none of the proxies and sends the header of the address is in the log,
+// once a minute, with its own address alone.
+func TestPeersOutsideOfProxies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		before := slog.Default()
+		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+		defer slog.SetDefault(before)
+		l, _ := limitertest.New(t, limiter.Rule{Event: "page", Kind: "ip", Limits: counter.MustLimits("1000/h")})
+		everyone := config.Caller{Name: "all", From: []config.Peers{{Network: config.Network{Prefix: netip.MustParsePrefix("0.0.0.0/0")}}, {Unix: true}}, May: []config.Verb{config.Auth}}
+		set, err := callers.New(&config.Config{Callers: []config.Caller{everyone}})
+		require.NoError(t, err)
+		handler := New(Config{Limiter: l, Callers: set, Doors: map[string]config.Door{
+			"page": {Event: "page", Deny: 429, Features: map[string]config.Source{"ip": {Header: "x-forwarded-for", Proxies: []config.Network{loopback}}}},
+		}, Observe: func(config.Verb, string, int) {}})
+		lines := func(peer, line string) int {
+			log.Reset()
+			r := httptest.NewRequest("GET", "/auth/page", nil)
+			r.RemoteAddr = peer
+			if line != "" {
+				r.Header.Set("X-Forwarded-For", line)
+			}
+			for range 10 {
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, r)
+				require.Equal(t, 204, w.Code)
+			}
+			require.NotContains(t, log.String(), "198.51.100.7")
+			return strings.Count(log.String(), "\n")
+		}
+		require.Zero(t, lines("127.0.0.1:5", "198.51.100.7"))
+		require.Zero(t, lines("@", "198.51.100.7"))
+		require.Zero(t, lines("192.0.2.7:5", ""))
+		require.Equal(t, 1, lines("192.0.2.7:5", "198.51.100.7"))
+		require.Contains(t, log.String(), `level=WARN msg="abacusd: a peer outside of proxies sends the header of a door, and is itself the client" door=page header=x-forwarded-for peer=192.0.2.7`)
+		time.Sleep(time.Minute - time.Nanosecond)
+		require.Zero(t, lines("192.0.2.8:5", "198.51.100.7"))
+		time.Sleep(time.Nanosecond)
+		require.Equal(t, 1, lines("192.0.2.8:5", "198.51.100.7"))
+	})
 }
 
 func TestCalls(t *testing.T) {

@@ -95,7 +95,7 @@ func (s *server) call(w http.ResponseWriter, r *http.Request, verb config.Verb, 
 		return
 	}
 	var q question
-	err := s.may(grants, verb, "")
+	err := may(grants, verb, "")
 	if err == nil && verb == config.Status {
 		s.Status.ServeHTTP(w, r)
 		return
@@ -126,16 +126,11 @@ func (s *server) call(w http.ResponseWriter, r *http.Request, verb config.Verb, 
 }
 
 // may returns an error unless the client may use the verb with the event.
-func (s *server) may(grants callers.Grants, verb config.Verb, event string) error {
-	switch {
-	case grants.May(verb, event) != "":
-		return nil
-	case len(grants) == 0:
-		return mistakef(http.StatusUnauthorized, "no caller of the configuration has the address, the token and the certificate of this request")
-	case event == "":
-		return mistakef(http.StatusForbidden, "no caller with this address, token and certificate may use %s", verb)
+func may(grants callers.Grants, verb config.Verb, event string) error {
+	if status, reason := grants.Refuse(verb, event); reason != nil {
+		return mistake{reason, status}
 	}
-	return mistakef(http.StatusForbidden, "no caller with this address, token and certificate may use %s with the event %q", verb, event)
+	return nil
 }
 
 // known returns an error unless the client may use the event, and there is one.
@@ -146,7 +141,7 @@ func (s *server) known(grants callers.Grants, verb config.Verb, q *question) err
 	if verb == config.Refund || verb == config.Erase {
 		return nil // the event is sealed in the receipt, or all of them are meant
 	}
-	if err := s.may(grants, verb, q.Event); err != nil {
+	if err := may(grants, verb, q.Event); err != nil {
 		return err
 	}
 	if s.Limiter == nil || !s.Limiter.Has(q.Event) {

@@ -96,28 +96,34 @@ type rule struct {
 	metadata      map[string]any
 }
 
-// ofType is what the parser says about types of this package.
-var ofType = regexp.MustCompile(` in(to)? type envoy\.\w+| into envoy\.\w+`)
+// ofType is what the parser says about types of this package, and located the line of a
+// fault, with what it says before.
+var (
+	ofType  = regexp.MustCompile(` in(to)? type envoy\.\w+| into envoy\.\w+`)
+	located = regexp.MustCompile(`(?m)^(?:yaml: (?:unmarshal errors:\n)?)? *line (\d+): `)
+)
 
 // parse reads a file of rules, which has known keys alone, each once.
 func parse(name string, data []byte) (*file, error) {
 	f := &file{}
 	in := yaml.NewDecoder(bytes.NewReader(data))
 	in.KnownFields(true)
-	err := in.Decode(f)
-	switch {
-	case err == io.EOF:
-		err = errors.New("the file is empty, want a domain")
-	case err != nil:
-		err = errors.New(ofType.ReplaceAllString(err.Error(), ""))
-	case in.Decode(&yaml.Node{}) != io.EOF:
-		err = errors.New("a second document, want one")
-	case f.Domain.string == "":
-		err = errors.New("the domain is missing")
-	default:
+	text := ""
+	if err := in.Decode(f); err == io.EOF {
+		text = "line 1: the file is empty, want a domain"
+	} else if err != nil {
+		text = ofType.ReplaceAllString(err.Error(), "")
+	} else if next := (yaml.Node{}); in.Decode(&next) != io.EOF {
+		text = fmt.Sprintf("line %d: a second document, want one", max(1, next.Line))
+	} else if f.Domain.string == "" {
+		text = "line 1: the domain is missing"
+	} else {
 		return f, nil
 	}
-	return nil, fmt.Errorf("%s: %w", name, err)
+	if !located.MatchString(text) {
+		text = "line 1: " + text // such as aliases that go in circles
+	}
+	return nil, errors.New(located.ReplaceAllString(text, strings.ReplaceAll(name, "$", "$$")+":$1: "))
 }
 
 // line is the line of a text of l.

@@ -28,30 +28,30 @@ func TestFaultsOfFiles(t *testing.T) {
 		bomb += fmt.Sprintf("%c: &%c [%s]\n", c, c, strings.Repeat(fmt.Sprintf("*%c, ", c-1), 9)+"*"+string(c-1))
 	}
 	for content, want := range map[string]string{
-		"":                                "r.yaml: the file is empty",
-		"# nothing":                       "r.yaml: the file is empty",
-		"descriptors: []":                 "r.yaml: the domain is missing",
-		"domain: ''":                      "r.yaml: the domain is missing",
-		"domain: [d]":                     "line 1: a mapping or a list, want text",
-		"- domain: d":                     "line 1: cannot unmarshal !!seq",
-		"domain: d\ndomain: e":            `line 2: mapping key "domain" already defined at line 1`,
-		"domain: d\n---\ndomain: e":       "a second document",
-		"domain: d\nlimits: []":           "line 2: field limits not found",
+		"":                                "r.yaml:1: the file is empty",
+		"# nothing":                       "r.yaml:1: the file is empty",
+		"descriptors: []":                 "r.yaml:1: the domain is missing",
+		"domain: ''":                      "r.yaml:1: the domain is missing",
+		"domain: [d]":                     "r.yaml:1: a mapping or a list, want text",
+		"- domain: d":                     "r.yaml:1: cannot unmarshal !!seq",
+		"domain: d\ndomain: e":            `r.yaml:2: mapping key "domain" already defined at line 1`,
+		"domain: d\n---\ndomain: e":       "r.yaml:2: a second document",
+		"domain: d\nlimits: []":           "r.yaml:2: field limits not found",
 		"domain: \xff":                    "invalid",
-		"domain: d\ndescriptors: {key: k": "line 1: did not find expected",
-		domain("- key: k\n  values: v"):   "line 4: field values not found",
-		domain("- key: k\n  rate_limit: {unit: hour, requests: 5}"):                              "line 4: field requests not found",
+		"domain: d\ndescriptors: {key: k": "r.yaml:1: did not find expected",
+		domain("- key: k\n  values: v"):   "r.yaml:4: field values not found",
+		domain("- key: k\n  rate_limit: {unit: hour, requests: 5}"):                              "r.yaml:4: field requests not found",
 		domain("- key: k\n  rate_limit:\n    unit: fortnight\n    requests_per_unit: 5"):         `r.yaml:5: the unit is "fortnight"`,
 		domain("- key: k\n  rate_limit: {unit: unknown}"):                                        `r.yaml:4: the unit is "unknown"`,
 		domain("- key: k\n  rate_limit: {requests_per_unit: 5}"):                                 `r.yaml:3: the unit is ""`,
-		domain("- key: k\n  rate_limit: {unit: hour, requests_per_unit: -1}"):                    "line 4: cannot unmarshal",
-		domain("- key: k\n  rate_limit: {unit: hour, requests_per_unit: 4294967296}"):            "line 4: cannot unmarshal",
+		domain("- key: k\n  rate_limit: {unit: hour, requests_per_unit: -1}"):                    "r.yaml:4: cannot unmarshal",
+		domain("- key: k\n  rate_limit: {unit: hour, requests_per_unit: 4294967296}"):            "r.yaml:4: cannot unmarshal",
 		domain("- key: k\n  rate_limit: {unit: hour, unlimited: true}"):                          "r.yaml:3: the rule is unlimited, and",
 		domain("- key: k\n  rate_limit: {unit: hour, limits: 5/s}"):                              "r.yaml:4: the rule has limits, and",
 		domain("- key: k\n  rate_limit: {limits: 5 per day}"):                                    "r.yaml:4:",
 		domain("- key: k\n  rate_limit: {limits: '5/h, 6/h'}"):                                   "r.yaml:4: the limits are",
 		domain("- key: k\n  rate_limit: {limits: '5 per day in UTC, 6 per day in UTC'}"):         "r.yaml:4: the limits are",
-		domain("- key: k\n  shadow_mode: maybe"):                                                 "line 4: cannot unmarshal",
+		domain("- key: k\n  shadow_mode: maybe"):                                                 "r.yaml:4: cannot unmarshal",
 		domain("- key: k\n  rate_limit: {unit: hour, name: n, replaces: [{name: n}]}"):           `r.yaml:4: replaces has the name "n"`,
 		domain("- key: k\n  rate_limit: {unit: hour, replaces: [{}]}"):                           `r.yaml:3: replaces has the name ""`,
 		domain("- key: k\n  value: v\n  share_threshold: true\n  " + limit):                      "r.yaml:3: share_threshold",
@@ -59,9 +59,9 @@ func TestFaultsOfFiles(t *testing.T) {
 		domain("- {key: k}\n- {key: j}\n- {key: k}"):                                             `r.yaml:5: the descriptor with key "k" and value "" is in line 3`,
 		domain("- {key: k, value: v}\n- {key: k}\n- {key: k, value: v}"):                         `r.yaml:5: the descriptor with key "k" and value "v" is in line 3`,
 		domain("- {key: k, metadata: {at: 2020-01-01}, " + limit + "}"):                          "r.yaml:3: metadata",
-		domain("- {key: k, metadata: 7}"):                                                        "line 3: cannot unmarshal",
+		domain("- {key: k, metadata: 7}"):                                                        "r.yaml:3: cannot unmarshal",
 		domain(deep):                                                                             "more than 64 levels",
-		domain(strings.Repeat("[", 100_000)):                                                     "r.yaml: yaml:",
+		domain(strings.Repeat("[", 100_000)):                                                     "r.yaml:3: ",
 		"domain: d\ndescriptors: &a\n- key: k\n  descriptors: *a":                                "contains itself",
 		domain("- {key: k, metadata: &a {b: *a}}"):                                               "contains itself",
 		domain("- {key: k, metadata: {all: *j}, "+limit+"}") + bomb:                              "yaml:",
@@ -240,8 +240,10 @@ func TestNew(t *testing.T) {
 		_, err := setup{rules: rules, cfg: cfg}.new(t)
 		require.ErrorContains(t, err, want)
 	}
-	_, err := envoy.New(envoy.Config{})
-	require.ErrorContains(t, err, "Config.Counter is nil")
+	folder := t.TempDir()
+	write(t, folder, map[string]string{"r.yaml": rules})
+	_, err := envoy.New(envoy.Config{Rules: folder})
+	require.ErrorContains(t, err, "the counter is nil")
 	_, err = setup{folder: t.TempDir()}.new(t)
 	require.ErrorContains(t, err, "has no files")
 	_, err = setup{folder: "/nowhere"}.new(t)

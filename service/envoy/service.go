@@ -38,7 +38,7 @@ type Config struct {
 	// Settings are those that the reference service takes from its environment.
 	Settings Settings
 
-	// Limiter is the configuration of the limiter, without Rules.
+	// Limiter is the configuration of the limiter. Its Rules are those of the files.
 	Limiter limiter.Config
 
 	// Opened, if set, is called once with the limiter, by New or when rules are first good.
@@ -106,12 +106,6 @@ func New(cfg Config) (*Service, error) {
 	cfg.Every = cmp.Or(cfg.Every, 5*time.Second)
 	names := cfg.Settings.LimitHeader + cfg.Settings.RemainingHeader + cfg.Settings.ResetHeader
 	switch {
-	case cfg.Counter == nil:
-		return nil, errors.New("envoy: Config.Counter is nil, want a counter")
-	case cfg.Rules == "":
-		return nil, errors.New("envoy: Config.Rules is empty, want the path of a file or a folder")
-	case len(cfg.Limiter.Rules) > 0:
-		return nil, errors.New("envoy: Config.Limiter has rules, want the rules of the files alone")
 	case cfg.Every < time.Millisecond:
 		return nil, fmt.Errorf("envoy: Config.Every is %s, want at least %s, or 0 for the default", cfg.Every, time.Millisecond)
 	case strings.Trim(names, ofHeaders) != "":
@@ -291,16 +285,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	response, err := s.answer(r.Context(), message)
-	code := http.StatusOK
-	switch status.Code(err) {
-	case codes.OK:
-	case codes.InvalidArgument:
-		code = http.StatusBadRequest
-	case codes.PermissionDenied:
-		code = http.StatusForbidden
-	default:
-		code = http.StatusServiceUnavailable
-	}
+	code := cmp.Or(map[codes.Code]int{codes.OK: 200, codes.InvalidArgument: 400, codes.PermissionDenied: 403}[status.Code(err)], 503)
 	if err == nil {
 		body, err = protojson.Marshal(response)
 	}

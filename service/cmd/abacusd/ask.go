@@ -2,11 +2,15 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -23,6 +27,14 @@ type askCmd struct {
 
 // exitDenied is the exit status after a denial.
 const exitDenied = 3
+
+// Validate finds mistakes on the command line.
+func (c *askCmd) Validate() error {
+	if u, err := url.Parse(c.URL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("the address is %q, want a URL such as http://localhost:8080", c.URL)
+	}
+	return nil
+}
 
 // Run asks, and ends the process if the event is denied.
 func (c *askCmd) Run(ctx context.Context) error {
@@ -48,28 +60,36 @@ func (c *askCmd) Run(ctx context.Context) error {
 	}
 	defer answer.Body.Close()
 	var v struct {
-		Outcome, Detail string
-		Allowed         bool
-		RetryAfter      *float64 `json:"retry_after"`
-		Limits          []struct {
+		Outcome, Missing, Detail string
+		Allowed                  bool
+		RetryAfter               *float64 `json:"retry_after"`
+		Limits                   []struct {
 			Kind, Limit string
 			Remaining   int64
+			RetryAfter  *float64 `json:"retry_after"`
 		}
 	}
-	switch err := json.NewDecoder(answer.Body).Decode(&v); {
-	case err != nil || answer.StatusCode != http.StatusOK:
-		return fmt.Errorf("%s: %s", answer.Status, v.Detail)
-	case v.RetryAfter == nil:
-		v.Outcome += ", and no wait will do"
-	case !v.Allowed:
-		v.Outcome += fmt.Sprintf(", again in %gs", *v.RetryAfter)
+	if err := json.NewDecoder(io.LimitReader(answer.Body, 1<<20)).Decode(&v); err != nil || answer.StatusCode != http.StatusOK || v.Outcome == "" {
+		after, _ := strconv.ParseFloat(answer.Header.Get("Retry-After"), 64)
+		return fmt.Errorf("%s: %s%s", answer.Status, cmp.Or(v.Detail, "the answer is none of abacusd's; is a proxy at this address?"), again(&after))
 	}
-	fmt.Println(v.Outcome)
+	fmt.Printf("%s: %s%s\n", c.Event, strings.TrimSpace(v.Outcome+" "+v.Missing), again(v.RetryAfter))
 	for _, l := range v.Limits {
-		fmt.Printf("  %s %s: %d left\n", l.Kind, l.Limit, l.Remaining)
+		fmt.Printf("  %s %s: %d left%s\n", l.Kind, l.Limit, l.Remaining, again(l.RetryAfter))
 	}
 	if !v.Allowed {
 		os.Exit(exitDenied)
 	}
 	return nil
+}
+
+// again says when a call has room, after a time in seconds; nil is never.
+func again(wait *float64) string {
+	switch {
+	case wait == nil:
+		return ", and no wait will do"
+	case *wait > 0:
+		return fmt.Sprintf(", again in %gs", *wait)
+	}
+	return ""
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -47,9 +48,7 @@ func inBubble(t *testing.T, most int, f func(t *testing.T, b *bubble)) {
 		s, err := open(cfg, set)
 		require.NoError(t, err)
 		b := &bubble{t: t, service: s, http: bufconn.Listen(1 << 16), grpc: bufconn.Listen(1 << 16)}
-		public, err := s.public()
-		require.NoError(t, err)
-		b.servers = []served{{newServer(s.lived(public)), s.bound(b.http, "http")}, {s.newGRPC(), s.bound(b.grpc, "grpc")}}
+		b.servers = []served{{newServer(s.lived(s.public())), s.bound(b.http, "http")}, {s.newGRPC(), s.bound(b.grpc, "grpc")}}
 		for _, server := range b.servers {
 			go func() { _ = server.Serve(server.bound) }()
 		}
@@ -340,4 +339,32 @@ callers: [{name: here, from: [127.0.0.1], may: [metrics, rls]}]
 		require.Regexp(t, `abacusd_connections_refused_total\{listener="`+name+`"\} \d\d`, ask(client, "GET", "https://"+d.admin+"/metrics", "").body)
 	}
 	require.Zero(t, d.stop())
+}
+
+// A connection of gRPC without a call ends after a while, and its client opens another; one
+// with a call, such as a watch of the health, stays.
+func TestIdleConnectionsOfGRPC(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, b *bubble) {
+		busy, idle := b.conn(), b.conn()
+		ctx, cancel := context.WithCancel(t.Context())
+		watch, err := healthpb.NewHealthClient(busy).Watch(ctx, &healthpb.HealthCheckRequest{})
+		require.NoError(t, err)
+		for range 3 {
+			got, code := asks(idle, "ada", 1_000)
+			require.Equal(t, codes.OK, code)
+			require.Equal(t, ok, got)
+			time.Sleep(idleTimeout - time.Second)
+			require.Equal(t, connectivity.Ready, idle.GetState())
+			time.Sleep(2 * time.Second)
+			require.Equal(t, connectivity.Idle, idle.GetState())
+		}
+		require.Equal(t, connectivity.Ready, busy.GetState())
+		b.service.envoy.Serving(true)
+		for _, want := range []healthpb.HealthCheckResponse_ServingStatus{healthpb.HealthCheckResponse_NOT_SERVING, healthpb.HealthCheckResponse_SERVING} {
+			state, err := watch.Recv()
+			require.NoError(t, err)
+			require.Equal(t, want, state.Status)
+		}
+		cancel()
+	})
 }

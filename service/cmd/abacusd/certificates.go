@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -15,7 +16,7 @@ import (
 // certificates are the files for TLS. They are read again with a connection, at most
 // once a minute; files that are bad then change nothing.
 type certificates struct {
-	files *config.TLS
+	cfg *config.Config
 
 	mu  sync.Mutex
 	at  time.Time // of the last read
@@ -24,8 +25,8 @@ type certificates struct {
 
 const rereadCertificates = time.Minute
 
-func newCertificates(files *config.TLS) (*certificates, error) {
-	c := &certificates{files: files, at: time.Now()}
+func newCertificates(cfg *config.Config) (*certificates, error) {
+	c := &certificates{cfg: cfg, at: time.Now()}
 	return c, c.read()
 }
 
@@ -48,23 +49,27 @@ func (c *certificates) current(now time.Time) *tls.Config {
 	return c.now
 }
 
-// read reads the files; after an error all is as before.
+// read reads the files; after an error, which joins the faults of all, all is as before.
 func (c *certificates) read() error {
-	pair, err := tls.LoadX509KeyPair(c.files.CertFile, c.files.KeyFile)
-	if err != nil {
-		return fmt.Errorf("%s and %s: %w", c.files.CertFile, c.files.KeyFile, err)
+	files, clients := c.cfg.TLS, x509.NewCertPool()
+	cert, certErr := os.ReadFile(files.CertFile)
+	key, keyErr := os.ReadFile(files.KeyFile)
+	pair, pairErr := tls.X509KeyPair(cert, key)
+	if pairErr != nil && certErr == nil && keyErr == nil {
+		certErr = fmt.Errorf("%s and %s: %w", files.CertFile, files.KeyFile, pairErr)
 	}
 	next := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
-	if c.files.ClientCAFile != "" {
-		data, err := os.ReadFile(c.files.ClientCAFile)
-		if err != nil {
-			return err
+	var caErr error
+	if files.ClientCAFile != "" {
+		var data []byte
+		if data, caErr = os.ReadFile(files.ClientCAFile); caErr == nil && !clients.AppendCertsFromPEM(data) {
+			caErr = fmt.Errorf("%s: the file has no certificate", files.ClientCAFile)
 		}
-		next.ClientAuth, next.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
-		if !next.ClientCAs.AppendCertsFromPEM(data) {
-			return fmt.Errorf("%s: the file has no certificate", c.files.ClientCAFile)
-		}
+		next.ClientAuth, next.ClientCAs = tls.VerifyClientCertIfGiven, clients
 	}
-	c.now = next
-	return nil
+	err := errors.Join(c.cfg.Fault("tls.cert_file", certErr), c.cfg.Fault("tls.key_file", keyErr), c.cfg.Fault("tls.client_ca_file", caErr))
+	if err == nil {
+		c.now = next
+	}
+	return err
 }

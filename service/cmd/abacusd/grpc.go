@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -41,8 +42,9 @@ func (s *service) openEnvoy(c *counter.Counter) error {
 		},
 	})
 	if err != nil {
-		return err
+		return s.cfg.Fault("envoy.rules", err)
 	}
+	s.envoy.Serving(false) // until look has seen the store
 	s.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "abacusd_envoy_rules_refused_total", Help: "Reads of envoy.rules that found rules with a fault.",
 	}, func() float64 {
@@ -55,13 +57,20 @@ func (s *service) openEnvoy(c *counter.Counter) error {
 // overHTTP lets callers through who may use the rate limit service.
 func (s *service) overHTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		grants := s.callers.Of(callers.PeerOf(r))
-		if grants.May(config.RLS, "") == "" {
-			http.Error(w, "the client is no caller that may use rls", http.StatusForbidden)
-			return
+		if grants, may := s.may(w, r, config.RLS); may {
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), grantsKey{}, grants)))
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), grantsKey{}, grants)))
 	})
+}
+
+// may answers a client that may not use verb, and reports whether it may.
+func (s *service) may(w http.ResponseWriter, r *http.Request, verb config.Verb) (callers.Grants, bool) {
+	grants := s.callers.Of(callers.PeerOf(r))
+	code, reason := grants.Refuse(verb, "")
+	if reason != nil {
+		http.Error(w, reason.Error(), code)
+	}
+	return grants, reason == nil
 }
 
 // admitted returns the context of a call that may be answered. The health is for all.
@@ -75,13 +84,13 @@ func (s *service) admitted(ctx context.Context, method string) (context.Context,
 	}
 	info, _ := p.AuthInfo.(credentials.TLSInfo) // without TLS no certificate is verified
 	grants := s.callers.Of(callers.NewPeer(p.Addr.String(), metadata.ValueFromIncomingContext(ctx, "authorization"), &info.State))
-	switch {
-	case grants.May(config.RLS, "") != "":
-		return context.WithValue(ctx, grantsKey{}, grants), nil
-	case len(grants) == 0:
-		return nil, status.Error(codes.Unauthenticated, "no caller of the configuration has the address, the token and the certificate of this call")
+	switch code, reason := grants.Refuse(config.RLS, ""); code {
+	case http.StatusUnauthorized:
+		return nil, status.Error(codes.Unauthenticated, reason.Error())
+	case http.StatusForbidden:
+		return nil, status.Error(codes.PermissionDenied, reason.Error())
 	}
-	return nil, status.Error(codes.PermissionDenied, "the caller may not use rls")
+	return context.WithValue(ctx, grantsKey{}, grants), nil
 }
 
 // maxStreams bounds the calls under way of a connection.
@@ -98,6 +107,7 @@ func (s *service) newGRPC() server {
 	options := []grpc.ServerOption{
 		// Workers keep the stacks that calls have grown. Further calls have goroutines of their own.
 		grpc.MaxHeaderListSize(64 << 10), grpc.ConnectionTimeout(headerTimeout), grpc.MaxConcurrentStreams(maxStreams), grpc.NumStreamWorkers(64),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTimeout}),
 		// Streams are those of reflection, which describes a public protocol, and of health.
 		grpc.UnaryInterceptor(func(ctx context.Context, in any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
 			if ctx, err = s.admitted(ctx, info.FullMethod); err != nil {

@@ -103,7 +103,8 @@ callers:
 	}{
 		{envoy, 0, nil, ok, codes.OK},
 		{nobody, 0, nil, 0, codes.PermissionDenied}, // prometheus by its address
-		{nobody, 0, []string{"authorization", "Bearer " + token + "0"}, 0, codes.PermissionDenied},
+		{nobody, 0, []string{"authorization", "Bearer " + token + "0"}, 0, codes.Unauthenticated},
+		{envoy, 0, []string{"authorization", "Bearer " + token + "0"}, 0, codes.Unauthenticated},
 		{nobody, 0, append(bearer, bearer...), 0, codes.PermissionDenied},
 		{plain, 0, bearer, 0, codes.Unavailable},
 		{nobody, 0, bearer, ok, codes.OK},
@@ -127,6 +128,7 @@ callers:
 		got := ask(client, "POST", "https://"+d.http+"/json", body, lines...)
 		require.Equal(t, want, got.status, "%d: %s", i, got.body)
 	}
+	require.Equal(t, 401, ask(client, "POST", "https://"+d.http+"/json", body, "Authorization: Bearer "+token+"0").status)
 	require.Equal(t, 403, ask(client, "POST", "https://"+d.http+"/v1/take", body).status)
 	metrics := ask(client, "GET", "https://"+d.admin+"/metrics", "").body
 	require.Contains(t, metrics, `abacus_decisions_total{event="shop",kind=`)
@@ -239,7 +241,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// A service that has begun without rules has the metrics of a limiter once there are some.
+// A service that has begun without rules is not ready, over HTTP and gRPC, and has the
+// metrics of a limiter once there are some.
 func TestForceStart(t *testing.T) {
 	dir := files(t, map[string]string{"rules.yaml": "bad", ".abacusd.yaml": "reload: 20ms\ndrain: 10ms\nlisten: {grpc: '127.0.0.1:0', http: '127.0.0.1:0', admin: '127.0.0.1:0'}\n" +
 		"callers: [{name: here, from: [127.0.0.1], may: [rls, metrics]}]"})
@@ -256,8 +259,11 @@ func TestForceStart(t *testing.T) {
 	conn := gateway(t, d.grpc, insecure.NewCredentials())
 	_, code := asks(conn, "ada", 0)
 	require.Equal(t, codes.Unavailable, code)
+	require.Equal(t, 503, d.get("/readyz").status)
+	require.Equal(t, healthpb.HealthCheckResponse_NOT_SERVING, health(conn))
 	replaceFile(t, filepath.Join(dir, "rules.yaml"), envoyRules)
 	d.eventually("rules", func() bool { _, code := asks(conn, "ada", 0); return code == codes.OK })
+	d.ready().eventually("serving", func() bool { return health(conn) == healthpb.HealthCheckResponse_SERVING })
 	metrics := ask(http.DefaultClient, "GET", "http://"+d.admin+"/metrics", "").body
 	require.Regexp(t, `(?m)^abacus_decisions_total\{.*limiter="envoy".*\} 1$`, metrics)
 	require.Contains(t, metrics, `abacus_rules_last_reload_successful{limiter="envoy"} `)

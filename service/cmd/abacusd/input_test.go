@@ -92,7 +92,7 @@ func TestCertificatesChange(t *testing.T) {
 	first, firstKey := ca.issue("first.internal", time.Hour)
 	second, secondKey := ca.issue("second.internal", time.Hour)
 	dir := files(t, map[string]string{"cert": first, "key": firstKey, "ca": caPEM})
-	c, err := newCertificates(&config.TLS{CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key"), ClientCAFile: filepath.Join(dir, "ca")})
+	c, err := newCertificates(&config.Config{TLS: config.TLS{CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key"), ClientCAFile: filepath.Join(dir, "ca")}})
 	require.NoError(t, err)
 	now := time.Now()
 	name := func() string { return c.current(now).Certificates[0].Leaf.DNSNames[0] }

@@ -10,11 +10,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/abacus-go/abacus/service/config"
 )
 
 // commands is the command line.
@@ -46,8 +51,34 @@ func (c *checkCmd) Run(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("%s is refused:\n%w", file, err))
 			continue
 		}
-		fmt.Printf("%s: good, with %d doors\n", file, len(s.cfg.Doors))
+		fmt.Printf("%s: good\n%s", file, s.summary())
 		errs = append(errs, s.close(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+// summary says what there is by the configuration, in lines for people.
+func (s *service) summary() string {
+	var at, callers []string
+	for i, a := range []config.Address{s.cfg.Listen.HTTP, s.cfg.Listen.GRPC, s.cfg.Listen.Admin} {
+		if a.Network != "" {
+			at = append(at, []string{"http ", "grpc ", "admin "}[i]+a.Address)
+		}
+	}
+	for _, c := range s.cfg.Callers {
+		callers = append(callers, c.Name)
+	}
+	if callers == nil {
+		callers = []string{"this machine alone"}
+	}
+	list := func(names []string) string { return strings.Join(names, ", ") }
+	text := fmt.Sprintf("  store    %s\n  listen   %s\n  callers  %s\n", s.cfg.Store, list(at), list(callers))
+	if s.set != nil {
+		text += fmt.Sprintf("  doors    %d: %s\n", len(s.cfg.Doors), list(slices.Sorted(maps.Keys(s.cfg.Doors))))
+		text += fmt.Sprintf("  rules    %d, of the events %s\n", len(s.set.Rules), list(s.limiter.Events()))
+	}
+	if l := s.limiters()["envoy"]; l != nil {
+		text += fmt.Sprintf("  envoy    %d rules, of the domains %s\n", strings.Count(s.envoy.Text(), "\n"), list(l.Events()))
+	}
+	return text
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
@@ -51,8 +52,8 @@ type service struct {
 	requests    *prometheus.CounterVec
 	connections *prometheus.CounterVec  // closed by a bound
 	tallies     map[string]*tally.Tally // of the limiters, by name
-	receipts    bool                    // the limiter has a key for them
-	closeStore  func() error
+	receiptKey  []byte                  // of the limiter; nil: there are no receipts
+	store       backend.Store           // of cfg
 
 	ready    atomic.Bool // by the last check of the store
 	draining atomic.Bool
@@ -96,77 +97,72 @@ func set(v encoding.TextUnmarshaler, text string) error {
 
 // load makes the service of a file, "" for the example or the environment alone.
 func load(file string, o options) (*service, error) {
-	name, data := "example/abacusd.yaml", exampleConfig
-	if os.Getenv("RUNTIME_ROOT") != "" {
+	name, data := cmp.Or(file, "example/abacusd.yaml"), exampleConfig
+	if file != "" {
+		var err error
+		if data, err = os.ReadFile(file); err != nil {
+			return nil, err
+		}
+	} else if os.Getenv("RUNTIME_ROOT") != "" {
 		name, data = "environment", []byte("listen: {http: 127.0.0.1:8080, grpc: 127.0.0.1:8081}")
 	}
 	cfg, err := config.Parse(name, data, o.apply)
-	if file != "" {
-		cfg, err = config.Load(file, o.apply)
-	}
-	if err != nil {
+	if cfg == nil {
 		return nil, err
 	}
 	var set *rules.Set
+	var rulesErr error
 	switch {
 	case file == "" && cfg.Rules != "":
-		set, err = rules.Parse("example/rules.yaml", exampleRules)
+		set, rulesErr = rules.Parse("example/rules.yaml", exampleRules)
 	case cfg.Rules != "":
-		set, err = rules.Load(cfg.Rules)
+		if set, rulesErr = rules.Load(cfg.Rules); !errors.As(rulesErr, new(*rules.Error)) {
+			rulesErr = cfg.Fault("rules", errors.Unwrap(rulesErr))
+		}
 	}
-	if err != nil {
-		return nil, err
+	s, openErr := open(cfg, set)
+	if err = cfg.Join(err, openErr, rulesErr); err != nil {
+		return nil, errors.Join(err, s.close(context.Background()))
 	}
-	return open(cfg, set)
+	return s, nil
 }
 
-// open makes the service of a configuration, without connecting.
-func open(cfg *config.Config, set *rules.Set) (_ *service, err error) {
+// open makes the service of a configuration, without connecting. The error joins the faults
+// of all files that the configuration names; the service is then to be closed.
+func open(cfg *config.Config, set *rules.Set) (*service, error) {
 	logging.Disable() // of the client of Redis: the limiter says when the store is away
 	s := &service{cfg: cfg, set: set, registry: prometheus.NewRegistry(), tallies: map[string]*tally.Tally{}}
-	if s.callers, err = callers.New(cfg.Callers); err != nil {
-		return nil, err
+	errs := make([]error, 6)
+	s.callers, errs[0] = callers.New(cfg)
+	if cfg.TLS.CertFile != "" || cfg.TLS.KeyFile != "" {
+		s.tls, errs[1] = newCertificates(cfg)
 	}
-	if cfg.TLS != nil {
-		if s.tls, err = newCertificates(cfg.TLS); err != nil {
-			return nil, err
-		}
-	}
-	store, closeStore, err := cfg.Store.Open()
+	var secret []byte
+	secret, errs[2] = secretOf(cfg, "secret_file", cfg.SecretFile)
+	s.receiptKey, errs[3] = secretOf(cfg, "receipt_key_file", cfg.ReceiptKeyFile)
+	store, err := cfg.Store.Open()
 	if err != nil {
-		return nil, err
+		return s, err
 	}
-	s.closeStore = closeStore
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, closeStore())
-		}
-	}()
-	secret, err := secretOf(cfg.SecretFile)
-	if err != nil {
-		return nil, err
-	}
+	s.store = store
 	c, err := counter.New(store, counter.Config{Prefix: cfg.Prefix, Secret: secret})
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	if cfg.Envoy.Rules != "" {
-		if err := s.openEnvoy(c); err != nil {
-			return nil, err
-		}
+		errs[4] = s.openEnvoy(c)
 	}
 	s.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "abacusd_requests_total",
-		Help: "Answers of the HTTP listener, by verb, caller (empty: refused) and status.",
+		Name: "abacusd_requests_total", Help: "Answers of the HTTP listener, by verb, caller (empty: refused) and status.",
 	}, []string{"verb", "caller", "status"})
 	s.connections = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "abacusd_connections_refused_total", Help: "Connections closed since a listener had as many as it may, by listener.",
 	}, []string{"listener"})
 	s.registry.MustRegister(s.requests, s.connections, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if set == nil {
-		return s, nil
+	if set != nil {
+		errs[5] = s.openRules(c)
 	}
-	return s, s.openRules(c)
+	return s, errors.Join(errs...)
 }
 
 // openRules makes the limiter of the rules.
@@ -175,19 +171,15 @@ func (s *service) openRules(c *counter.Counter) error {
 	if err != nil {
 		return err
 	}
-	if limits.ReceiptKey, err = secretOf(s.cfg.ReceiptKeyFile); err != nil {
-		return err
-	}
 	if s.cfg.ReceiptKeyFile == "" && s.cfg.Store.InProcess() {
-		limits.ReceiptKey = []byte(rand.Text()) // no other process has these counts
+		s.receiptKey = []byte(rand.Text()) // no other process has these counts
 	}
-	s.receipts = limits.ReceiptKey != nil
-	limits.Rules = s.set.Rules
+	limits.ReceiptKey, limits.Rules = s.receiptKey, s.set.Rules
 	if s.limiter, err = limiter.New(c, limits); err != nil {
-		return err
+		return s.cfg.Fault("rules", err)
 	}
 	observed(s.limiter)
-	return door.Check(s.limiter, s.cfg.Doors)
+	return door.Check(s.limiter, s.cfg)
 }
 
 // limits returns what the limiters have in common, and the function that adds the metrics
@@ -207,11 +199,12 @@ func (s *service) limits(c *counter.Counter, name string) (limiter.Config, func(
 	return limiter.Config{DecideWithin: s.cfg.DecideWithin, Share: s.cfg.Share, Local: local, Observe: observe}, func(l *limiter.Limiter) {
 		of := prometheus.WrapRegistererWith(prometheus.Labels{"limiter": name}, s.registry)
 		of.MustRegister(decisions, abacusmetrics.Conditions(l))
-	}, err
+	}, s.cfg.Fault("decide_within", err) // of a Skew that is too long
 }
 
-// secretOf reads a secret without the white space around it, nil without a file.
-func secretOf(file string) ([]byte, error) {
+// secretOf reads the secret of a key of the configuration, without the white space around
+// it, nil without a file.
+func secretOf(cfg *config.Config, key, file string) ([]byte, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -219,11 +212,14 @@ func secretOf(file string) ([]byte, error) {
 	if data = bytes.TrimSpace(data); err == nil && len(data) < 16 {
 		err = fmt.Errorf("%s: the secret has %d bytes, want at least 16 random ones", file, len(data))
 	}
-	return data, err
+	if err != nil {
+		return nil, cfg.Fault(key, err)
+	}
+	return data, nil
 }
 
-// apply replaces the rules by those of a changed file. A file that a door cannot do
-// with is refused, and the rules until now stay.
+// apply replaces the rules by those of a changed file. A file that a door or a caller
+// cannot do with is refused, and the rules until now stay.
 func (s *service) apply(set *rules.Set) error {
 	tried := slices.Clone(set.Rules)
 	for i := range tried {
@@ -233,7 +229,7 @@ func (s *service) apply(set *rules.Set) error {
 	if err != nil {
 		return err
 	}
-	if err := door.Check(trial, s.cfg.Doors); err != nil {
+	if err := door.Check(trial, s.cfg); err != nil {
 		return err
 	}
 	return s.limiter.ReplaceAll(set.Rules...)
@@ -255,7 +251,7 @@ func (s *service) limiters() map[string]*limiter.Limiter {
 func (s *service) look(ctx context.Context) {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, time.Second)
-		ready := true
+		ready := s.envoy == nil || s.envoy.Limiter() != nil
 		for _, l := range s.limiters() {
 			ready = ready && (!errors.Is(l.Check(limited), counter.ErrStore) || allLocal(l))
 		}
@@ -291,5 +287,5 @@ func (s *service) close(ctx context.Context) error {
 	if s.limiter != nil {
 		errs = append(errs, s.limiter.Close(ctx))
 	}
-	return errors.Join(append(errs, s.closeStore())...)
+	return errors.Join(append(errs, config.Close(s.store))...)
 }

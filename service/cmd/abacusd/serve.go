@@ -12,7 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
+	_ "net/http/pprof"
 	"os"
 	"runtime"
 	"strconv"
@@ -22,7 +22,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/abacus-go/abacus/rules"
-	"github.com/abacus-go/abacus/service/callers"
 	"github.com/abacus-go/abacus/service/config"
 	"github.com/abacus-go/abacus/service/door"
 )
@@ -41,7 +40,11 @@ const closing = 10 * time.Second
 // preface of gRPC.
 const headerTimeout = 5 * time.Second
 
-const example = `This is the example, in memory: 5 sign-ups a minute for an address, and 3 mails for a user. Next:
+// idleTimeout is longer than proxies keep connections, and bounds those of gRPC too, whose
+// clients connect again.
+const idleTimeout = 2 * time.Minute
+
+const example = `This is the example, in memory: 5 sign-ups a minute for an address, and 3 mails an hour for a user. Next:
   curl -i -H 'X-Forwarded-For: 192.0.2.7' http://%[1]s/auth/signup    # the sixth gets 429
   go run ./cmd/abacusd ask http://%[1]s mail user:ada                 # the fourth is denied
   go run ./cmd/abacusd serve cmd/abacusd/example/abacusd.yaml         # a file to change
@@ -89,23 +92,19 @@ type served struct {
 // serve serves until the context ends, and drains then. It calls listening with the
 // address of the HTTP listener.
 func (s *service) serve(ctx context.Context, listening func(http string)) error {
-	public, err := s.public()
-	if err != nil {
-		return err
-	}
 	failed := make(chan error, 3)
 	var servers []served
 	for _, l := range []struct {
 		name    string
 		address config.Address
 		server  server
-	}{{"admin", s.cfg.Listen.Admin, newServer(s.lived(s.admin()))}, {"grpc", s.cfg.Listen.GRPC, s.newGRPC()}, {"http", s.cfg.Listen.HTTP, newServer(s.lived(public))}} {
+	}{{"admin", s.cfg.Listen.Admin, newServer(s.lived(s.admin()))}, {"grpc", s.cfg.Listen.GRPC, s.newGRPC()}, {"http", s.cfg.Listen.HTTP, newServer(s.lived(s.public()))}} {
 		if l.address.Network == "" {
 			continue
 		}
 		listener, err := listen(l.address)
 		if err != nil {
-			return fmt.Errorf("listen.%s: %w", l.name, err)
+			return s.cfg.Fault("listen."+l.name, err)
 		}
 		bound := s.bound(listener, l.name)
 		servers = append(servers, served{l.server, bound})
@@ -130,19 +129,18 @@ func (s *service) serve(ctx context.Context, listening func(http string)) error 
 }
 
 // public is the handler of the HTTP listener.
-func (s *service) public() (http.Handler, error) {
+func (s *service) public() http.Handler {
 	mux := http.NewServeMux()
 	if s.envoy != nil {
 		mux.Handle("/json", s.overHTTP(s.envoy))
 	}
-	doors, err := door.New(door.Config{
-		Limiter: s.limiter, Doors: s.cfg.Doors, Callers: s.callers, Receipts: s.receipts, Status: http.HandlerFunc(s.status), Erase: s.erase,
+	mux.Handle("/", door.New(door.Config{
+		Limiter: s.limiter, Doors: s.cfg.Doors, Callers: s.callers, Receipts: s.receiptKey != nil, Status: http.HandlerFunc(s.status), Erase: s.erase,
 		Observe: func(verb config.Verb, caller string, status int) {
 			s.requests.WithLabelValues(string(verb), caller, strconv.Itoa(status)).Inc()
 		},
-	})
-	mux.Handle("/", doors)
-	return mux, err
+	}))
+	return mux
 }
 
 // drain is not ready for as long as proxies need to see it, while all is answered, and
@@ -176,7 +174,7 @@ func (s *service) drain(servers []served) error {
 func newServer(h http.Handler) server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: log.New(withoutHandshakes{}, "", 0), ConnState: noteState,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: 64 << 10, ErrorLog: log.New(withoutHandshakes{}, "", 0), ConnState: noteState,
 	}
 }
 
@@ -219,7 +217,7 @@ func (s *service) lived(next http.Handler) http.Handler {
 		case s.draining.Load():
 			http.Error(w, "draining", http.StatusServiceUnavailable)
 		case !s.ready.Load():
-			http.Error(w, "the store does not answer", http.StatusServiceUnavailable)
+			http.Error(w, "the store does not answer, or there are no rules yet", http.StatusServiceUnavailable)
 		}
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -239,20 +237,15 @@ func (s *service) admin() http.Handler {
 			_, _ = io.WriteString(w, s.envoy.Text()) // an error is a client that hung up
 		})
 	}
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.Handle("GET /debug/pprof/", http.DefaultServeMux) // where net/http/pprof is
 	mux.HandleFunc("GET /debug/pprof/cmdline", http.NotFound)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		verb := config.Metrics
 		if strings.HasPrefix(r.URL.Path, "/debug/") {
 			verb = config.Pprof
 		}
-		if s.callers.Of(callers.PeerOf(r)).May(verb, "") == "" {
-			http.Error(w, "a caller of the configuration may "+string(verb)+", and this client is none", http.StatusForbidden)
-			return
+		if _, may := s.may(w, r, verb); may {
+			mux.ServeHTTP(w, r)
 		}
-		mux.ServeHTTP(w, r)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,34 +61,50 @@ func TestExample(t *testing.T) {
 	for i := range 4 {
 		out, status := sh(lines[1])
 		if i < 3 {
-			require.Equal(t, fmt.Sprintf("admitted\n  user 3/m: %d left\n", 2-i), out)
+			require.Equal(t, fmt.Sprintf("mail: admitted\n  user 3/h: %d left\n", 2-i), out)
 			require.Zero(t, status)
 		} else {
-			require.Regexp(t, `^over-limit, again in \d+(\.\d+)?s\n  user 3/m: 0 left\n$`, out)
+			require.Regexp(t, `^mail: over-limit, again in 3[56]\d\d(\.\d+)?s\n  user 3/h: 0 left, again in 3[56]\d\d(\.\d+)?s\n$`, out)
 			require.Equal(t, 3, status)
 		}
 	}
-	_, status := sh(strings.Replace(lines[2], " serve ", " check ", 1))
+	out, status := sh(strings.Replace(lines[2], " serve ", " check ", 1))
 	require.Zero(t, status)
+	require.Contains(t, out, "rules    2, of the events mail, signup\n")
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	call := regexp.MustCompile(`\$ (curl .*)\n    (.*)\n`).FindStringSubmatch(string(readme))
-	out, _ := sh("curl -s " + strings.NewReplacer("curl ", "", "localhost:8080", d.http, "user:ada", "user:curl").Replace(call[1]))
+	out, _ = sh("curl -s " + strings.NewReplacer("curl ", "", "localhost:8080", d.http, "user:ada", "user:curl").Replace(call[1]))
 	times := regexp.MustCompile(`"reset_after":[0-9.]+`)
 	require.Equal(t, times.ReplaceAllString(call[2], ""), times.ReplaceAllString(strings.TrimSpace(out), ""))
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/limited/v1/take" {
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(429)
+		}
+		_, _ = io.WriteString(w, "{}")
+	}))
+	t.Cleanup(other.Close)
+	const none = "the answer is none of abacusd's; is a proxy at this address?"
 	for _, row := range []struct {
 		want   string
 		status int
 		args   []string
 	}{
-		{"admitted\n  user 3/m: 2 left\n", 0, []string{"--peek", "mail", "user:bob"}},
-		{"admitted\n  user 3/m: 2 left\n", 0, []string{"mail", "user:bob"}},
-		{"over-limit, and no wait will do\n", 3, []string{"--n=4", "mail", "user:bob"}},
-		{`abacusd: error: 404 Not Found: no rule has the event "none".`, 1, []string{"none", "user:bob"}},
-		{"abacusd: error: 400 Bad Request: features[0] is no feature", 1, []string{"mail", "bob"}},
-		{"expected", 80, []string{"mail"}},
+		{"mail: admitted\n  user 3/h: 2 left\n", 0, []string{"--peek", "http://" + d.http, "mail", "user:bob"}},
+		{"mail: admitted\n  user 3/h: 2 left\n", 0, []string{"http://" + d.http + "/", "mail", "user:bob"}},
+		{"mail: over-limit, and no wait will do\n  user 3/h: ", 3, []string{"--n=4", "http://" + d.http, "mail", "user:bob"}},
+		{"mail: missing user, and no wait will do\n", 3, []string{"http://" + d.http, "mail", "email:bob@example.org"}},
+		{`abacusd: error: 404 Not Found: no rule has the event "none".`, 1, []string{"http://" + d.http, "none", "user:bob"}},
+		{"abacusd: error: 400 Bad Request: features[0] is no feature", 1, []string{"http://" + d.http, "mail", "bob"}},
+		{"expected", 80, []string{"http://" + d.http, "mail"}},
+		{`the address is "` + d.http + `", want a URL such as http://localhost:8080`, 80, []string{d.http, "mail", "user:bob"}},
+		{`the address is "localhost", want a URL`, 80, []string{"localhost", "mail", "user:bob"}},
+		{`the address is "redis://h", want a URL`, 80, []string{"redis://h", "mail", "user:bob"}},
+		{"error: 429 Too Many Requests: " + none + ", again in 7s\n", 1, []string{other.URL + "/limited", "mail", "user:bob"}},
+		{"error: 200 OK: " + none + "\n", 1, []string{other.URL, "mail", "user:bob"}},
 	} {
-		out, errs, status := runs(t, append([]string{"ask", "http://" + d.http}, row.args...)...)
+		out, errs, status := runs(t, append([]string{"ask"}, row.args...)...)
 		require.Contains(t, out+errs, row.want)
 		require.Equal(t, row.status, status, "%s%s", out, errs)
 	}
@@ -100,41 +117,110 @@ func TestExample(t *testing.T) {
 	require.Equal(t, 1, status)
 }
 
+// What is read is said in a few lines, and all faults are, with their lines, in the order
+// of lines: those of the file, and of all files and rules that it names.
 func TestCheck(t *testing.T) {
 	dir := files(t, map[string]string{
-		"good.yaml": settings("redis://127.0.0.1:1/0"), "rules.yaml": pageRules,
-		"bad.yaml":     strings.Replace(settings("memory"), "drain", "drian", 1),
-		"rules2.yaml":  "events: {page: {ip: {limits: 2/h}}}",
-		"door.yaml":    strings.Replace(settings("memory"), "rules.yaml", "rules2.yaml", 1),
-		"none.yaml":    strings.Replace(settings("memory"), "rules.yaml", "none", 1),
-		"token.yaml":   settings("memory") + "callers: [{name: a, token_file: none, may: [take]}]",
-		"short.yaml":   settings("memory") + "receipt_key_file: key\nprefix: x",
-		"key":          "short",
-		"tls.yaml":     settings("memory") + "tls: {cert_file: key, key_file: key}",
-		"example.yaml": string(exampleConfig),
+		"rules.yaml": pageRules, "short": "short", "long": "0123456789abcdef", "empty": "",
+		"good.yaml":  settings("redis://u:secret-word@127.0.0.1:1/0") + `callers: [{name: a, token_file: long, may: [take, metrics], events: [page]}]`,
+		"full.yaml":  strings.Replace(settings("memcached://127.0.0.1:1,127.0.0.1:2"), "listen: {", "envoy: {rules: envoy.yaml}\nlisten: {grpc: 'unix:/run/a.sock', ", 1),
+		"envoy.yaml": envoyRules, "example.yaml": string(exampleConfig),
+		"bad.yaml": `store: redis://u:secret-word@h:port
+prefix: a b
+secret_file: short
+receipt_key_file: none
+rules: rules.yaml
+envoy: {rules: none, on_failure: fail-local}
+drian: 5s
+share: 7
+listen: {http: "127.0.0.1:0", grpc: "127.0.0.1:0"}
+tls: {cert_file: none, key_file: none, client_ca_file: short}
+callers:
+  - {name: a, token_file: none, may: [take], events: [mail, male, page, fax]}
+  - {name: a, token_file: empty, may: [take]}
+  - {name: c, token_file: [], may: [rls], events: [page]}
+doors:
+  page:
+    deny: 404
+    event: pagee
+    features: {ip: {header: X, proxies: [127.0.0.1]}}
+  mail: {features: {user: {header: X}, email: {header: X}}}
+  none: {features: {user: {header: X}}}
+  mine: {features: {email: {header: X}}}
+`,
+		"rules2.yaml": "events:\n  page: {ip: {limits: x}}\n  mail: {ip: {limits: y}}\n",
+		"twice.yaml":  "rules: rules2.yaml\nenvoy: {rules: envoy2.yaml}\nlisten: {http: 'localhost:1', grpc: 'localhost:2'}\ntls: {cert_file: short, key_file: short, client_ca_file: none}\ndoors: {page: {deny: 404, features: {ip: {header: X, proxies: [127.0.0.1]}}}}\n",
+		"envoy2.yaml": "domain: d\ndescriptors:\n  - {key: a, values: b}\n  - {key: a, limit: b}\n",
+		"none.yaml":   "rules: none\nlisten: {http: 'localhost:1'}\ndoors: {a: {features: {user: {header: X}}}}",
 	})
-	for name, want := range map[string]string{
-		"good.yaml":  "good.yaml: good, with 3 doors\n",
-		"bad.yaml":   `bad.yaml:4: drian: the key is unknown, want "callers"`,
-		"door.yaml":  `door "mine": httplimit: Config.Event is "mine"`,
-		"none.yaml":  "no such file",
-		"token.yaml": "no such file",
-		"short.yaml": "the secret has 5 bytes",
-		"tls.yaml":   "failed to find any PEM data",
+	for file, want := range map[string]string{
+		"good.yaml": `good.yaml: good
+  store    redis://127.0.0.1:1/0
+  listen   http 127.0.0.1:0, admin 127.0.0.1:0
+  callers  a
+  doors    3: mine, nginx, page
+  rules    3, of the events mail, mine, page
+`,
+		"full.yaml": `full.yaml: good
+  store    memcached://127.0.0.1:1,127.0.0.1:2
+  listen   http 127.0.0.1:0, grpc /run/a.sock, admin 127.0.0.1:0
+  callers  this machine alone
+  doors    3: mine, nginx, page
+  rules    3, of the events mail, mine, page
+  envoy    1 rules, of the domains shop
+`,
 	} {
-		out, errs, status := runs(t, "check", filepath.Join(dir, name))
-		require.Contains(t, out+errs, want)
-		require.Equal(t, map[bool]int{true: 0, false: 1}[name == "good.yaml"], status)
+		out, errs, status := runs(t, "check", filepath.Join(dir, file))
+		require.Equal(t, want, strings.TrimPrefix(out, dir+"/"), errs)
+		require.Zero(t, status)
 	}
-	_, errs, status := runs(t, "check", filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "door.yaml"))
+	for file, want := range map[string][]string{
+		"bad.yaml": {
+			"bad.yaml:1: store: ", "bad.yaml:2: prefix: ", "bad.yaml:3: secret_file: DIR/short: the secret has 5 bytes",
+			"bad.yaml:4: receipt_key_file: open DIR/none: no such file", "bad.yaml:6: envoy.rules: envoy: lstat DIR/none: no such file",
+			"bad.yaml:7: drian: the key is unknown", "bad.yaml:8: share: ", "bad.yaml:10: tls.cert_file: open DIR/none: no such",
+			"bad.yaml:10: tls.key_file: open DIR/none: no such", "bad.yaml:10: tls.client_ca_file: DIR/short: the file has no certificate",
+			"bad.yaml:12: callers[0].token_file: open DIR/none: no such", `bad.yaml:12: callers[0].events[1]: no rule has the event "male", want "mail", "mine" and "page"`,
+			`bad.yaml:12: callers[0].events[3]: no rule has the event "fax"`, `bad.yaml:13: callers[1].name: the name is "a"`,
+			"bad.yaml:13: callers[1].token_file: DIR/empty: the file has no token", "bad.yaml:14: callers[2].token_file: the value is ",
+			"bad.yaml:14: callers[2].events: rls has no events", "bad.yaml:17: doors.page.deny: the status is 404",
+			`bad.yaml:18: doors.page.event: no rule has the event "pagee", want "mail", "mine" and "page"`,
+			"bad.yaml:20: doors.mail.features.email: no rule of the event limits by", `bad.yaml:21: doors.none.event: no rule has the event "none"`,
+			"bad.yaml:22: doors.mine.features.email: no rule of the event limits by", "bad.yaml:22: doors.mine.features: has nothing, but event",
+		},
+		"twice.yaml": {
+			"twice.yaml:2: envoy.rules: envoy: DIR/envoy2.yaml:3: field values not found", "DIR/envoy2.yaml:4: field limit not found",
+			"twice.yaml:4: tls.cert_file: DIR/short and DIR/short: tls: failed to find any PEM data", "twice.yaml:4: tls.client_ca_file: open DIR/none: no such",
+			"twice.yaml:5: doors.page.deny: ", "DIR/rules2.yaml:2: events.page.ip.limits: ", "DIR/rules2.yaml:3: events.mail.ip.limits: ",
+		},
+		"none.yaml": {"none.yaml:1: rules: stat DIR/none: no such file"},
+	} {
+		out, errs, status := runs(t, "check", filepath.Join(dir, file))
+		require.Empty(t, out)
+		require.Equal(t, 1, status)
+		require.NotContains(t, errs, "secret-word")
+		lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(errs, dir, "DIR")), "\n")
+		require.Contains(t, lines[0], file+" is refused:")
+		require.Len(t, lines, 1+len(want), errs)
+		for i, text := range want {
+			require.Contains(t, lines[1+i], text)
+		}
+	}
+	_, errs, status := runs(t, "check", filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "none.yaml"))
 	require.Equal(t, 1, status)
-	require.Regexp(t, `(?s)bad\.yaml is refused.*door\.yaml is refused`, errs)
+	require.Regexp(t, `(?s)bad\.yaml is refused.*none\.yaml is refused`, errs)
+	_, errs, status = runs(t, "check", filepath.Join(dir, "none"))
+	require.Contains(t, errs, "no such file")
+	require.Equal(t, 1, status)
+	_, errs, status = runs(t, "serve", filepath.Join(dir, "bad.yaml"))
+	require.Contains(t, errs, "bad.yaml:21: doors.none.event: ")
+	require.Equal(t, 1, status)
 }
 
-// The rules follow their file. A file that is bad, or leaves a door without a limit,
-// changes nothing.
+// The rules follow their file. A file that is bad, or leaves a door without a limit or a
+// caller without its event, changes nothing.
 func TestReload(t *testing.T) {
-	dir := files(t, map[string]string{"abacusd.yaml": settings("memory"), "rules.yaml": pageRules})
+	dir := files(t, map[string]string{"abacusd.yaml": settings("memory") + "callers: [{name: here, from: [127.0.0.1], may: [auth, peek, metrics]}, {name: mine, from: [10.0.0.1], may: [take], events: [mine]}]", "rules.yaml": pageRules})
 	d := serve(t, filepath.Join(dir, "abacusd.yaml")).ready()
 	left := func() string { return d.post("/v1/peek", `{"event":"mail","features":["user:ada"]}`).body }
 	reload := func() string {
@@ -147,6 +233,7 @@ func TestReload(t *testing.T) {
 		{strings.Replace(pageRules, "mail: {user: {limits: 2/h}}", "mail: {user: {limits: 7/h}}", 1), "7/h", "1"},
 		{"events: {page: {ip: {limits: 1/h}}}", "7/h", "0"},
 		{pageRules + "  mail: {user: {limits: 1/h}}", "7/h", "0"},
+		{"events: {page: {ip: {limits: 1/h}}, mail: {user: {limits: 1/h}}}", "7/h", "0"},
 		{strings.Repeat("x", 2<<20), "7/h", "0"},
 		{pageRules[:20], "7/h", "0"},
 		{strings.Replace(pageRules, "mail:", "gone:", 1), "", "1"},
@@ -400,6 +487,9 @@ func TestCallers(t *testing.T) {
 		{http.DefaultClient, "/v1/take", two, "X: y", 0, d.http},
 		{nobody, "/metrics", "", "X: y", 200, d.admin},
 		{nobody, "/debug/pprof/", "", "X: y", 403, d.admin},
+		{nobody, "/metrics", "", bearer + "0", 401, d.admin},
+		{nobody, "/v1/take", two, bearer + "0", 401, d.http},
+		{envoy, "/v1/take", two, bearer + "0", 401, d.http},
 		{nobody, "/debug/pprof/heap?debug=1", "", bearer, 200, d.admin},
 		{nobody, "/debug/pprof/cmdline", "", bearer, 404, d.admin},
 		{nobody, "/livez", "", "X: y", 200, d.admin},
