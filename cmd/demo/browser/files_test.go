@@ -40,7 +40,7 @@ func newFiles(t *testing.T) string {
 // TestTexts looks at some pages of the web site in windows of several widths, on light
 // and on dark ground. Wide tables and code scroll by themselves.
 func TestTexts(t *testing.T) {
-	for _, path := range []string{"readme.html", "docs/operating.html", "docs/decisions/tickets.html", "service/index.html"} {
+	for _, path := range []string{"index.html", "readme.html", "docs/operating.html", "docs/decisions/tickets.html", "service/index.html"} {
 		for _, scheme := range []string{"light", "dark"} {
 			t.Run(scheme+" "+path, func(t *testing.T) {
 				t.Parallel()
@@ -60,11 +60,20 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// TestSearch finds a section by the keyboard, and goes there.
+// TestSearch finds a section by the keyboard, from the scenes and from a page of text, and
+// goes there.
 func TestSearch(t *testing.T) {
-	t.Parallel()
 	address := newFiles(t)
-	p := open(t, desk, address+"docs/decisions/tickets.html")
+	for _, from := range []string{"", "docs/decisions/tickets.html"} {
+		t.Run(from, func(t *testing.T) {
+			t.Parallel()
+			search(t, address, from)
+		})
+	}
+}
+
+func search(t *testing.T, address, from string) {
+	p := open(t, desk, address+from)
 	p.tabTo(".search input")
 	p.press("certain FailClosed")
 	p.wait(`document.querySelector('#found a')?.textContent == 'Getting started: Share the counts'`)

@@ -197,20 +197,19 @@ func (s *site) writeAssets() error {
 	if err != nil {
 		return err
 	}
-	css, err := files.ReadFile("pages/site.css")
-	if err != nil {
-		return err
-	}
-	script, err := files.ReadFile("pages/search.js")
-	if err != nil {
-		return err
-	}
 	all, err := serve.Files(web.Page{Path: readme, Link: "Read me"}, web.Page{Path: "docs/getting-started.html", Link: "Getting started"})
 	if err != nil {
 		return err
 	}
-	all["abacus.css"] += string(css)
-	all["search.js"] = string(script)
+	for name, to := range map[string][]string{"site.css": {"abacus.css"}, "search.js": {"search.js", "abacus.js"}} {
+		content, err := files.ReadFile("pages/" + name)
+		if err != nil {
+			return err
+		}
+		for _, to := range to { // the first page has the search, too
+			all[to] += string(content)
+		}
+	}
 	all["search.json"] = string(index)
 	for name, content := range all {
 		if err := s.write(name, []byte(content)); err != nil {

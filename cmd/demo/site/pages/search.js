@@ -1,7 +1,13 @@
-// The search: all sections of all pages come once, when the field is first used.
+// The search, in the head of every page: all sections of all pages come once, when the field is first used.
 'use strict'
 {
-  const form = document.querySelector('.search'), field = form.querySelector('input'), status = form.querySelector('.status')
+  const head = document.querySelector('.top')
+  head.insertAdjacentHTML('beforeend', `<form class="search" role="search">
+<input type="search" aria-label="Search these pages" placeholder="Search" autocomplete="off" spellcheck="false" aria-controls="found">
+<p class="status" role="status"></p>
+</form>`)
+  head.insertAdjacentHTML('afterend', '<ol id="found" class="found" hidden></ol>')
+  const form = head.querySelector('.search'), field = form.querySelector('input'), status = form.querySelector('.status')
   const found = document.getElementById('found'), most = 12, around = 90
   const base = new URL('.', document.currentScript.src)
 
@@ -73,5 +79,4 @@
   found.addEventListener('click', e => { if (e.target.closest('a')) found.hidden = true }) // it may lead to this page
   form.addEventListener('submit', e => { e.preventDefault(); found.querySelector('a')?.click() })
   addEventListener('keydown', e => { if (e.key == 'Escape' && field.value) { field.value = ''; search() } })
-  form.hidden = false
 }
