@@ -89,13 +89,16 @@ func search(t *testing.T, address, from string) {
 	p.wait(`document.querySelector('.status').textContent == ''`)
 }
 
-// TestRaceOfFiles runs the race without a program: the code of the library is in the
-// page, and the same buttons have the same effects.
+// TestRaceOfFiles runs the race without a program: the code of the library is loaded when
+// a button is pressed, and the same buttons have the same effects.
 func TestRaceOfFiles(t *testing.T) {
 	t.Parallel()
 	p := open(t, window{width: 1200, scheme: "light", calm: true}, newFiles(t))
 	p.started()
-	require.Equal(t, "0", p.text(cell("abacus", "admitted")))
+	loaded := `performance.getEntriesByType('resource').some(e => e.name.endsWith('.wasm'))`
+	require.Equal(t, "20", p.text(cell("fixed window", "peak")), "of the facts")
+	require.Equal(t, "10", p.text(cell("abacus", "peak")))
+	require.False(t, value[bool](p, loaded), "before a control is used")
 	p.click("#hit")
 	p.wait(fmt.Sprintf(`document.querySelector(%q).textContent == '1'`, cell("abacus", "admitted")))
 	p.click("#burst") // the opening one is cancelled; this one is played at once
@@ -105,5 +108,6 @@ func TestRaceOfFiles(t *testing.T) {
 	p.do(chromedp.SetValue(chromedp.CSS("#limit"), "100/d"), chromedp.Evaluate[chromedp.Void](`document.querySelector('#limit').dispatchEvent(new Event('change'))`))
 	p.wait(`document.querySelector('#lanes').ariaLabel.startsWith('Of 100')`)
 	require.True(t, value[bool](p, `document.querySelector('#gone').hidden`))
+	require.True(t, value[bool](p, loaded))
 	require.NotEmpty(t, value[string](p, `document.querySelector('meta[name=abacus-wasm]').content`))
 }

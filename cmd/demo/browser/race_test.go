@@ -123,8 +123,8 @@ func TestSpeed(t *testing.T) {
 	require.Equal(t, p.text("#pace"), value[string](p, `document.querySelector('#speed').ariaValueText`))
 	p.press(kb.End)
 	p.wait(`document.querySelector('#pace').textContent == '× 10,000: a minute in 0.01 s'`)
-	p.click("[data-value=crowd]")
-	p.wait(`document.querySelector('[data-value=crowd]').getAttribute('aria-pressed') == 'true'`)
+	p.click("#crowd")
+	p.wait(`document.querySelector('#crowd').getAttribute('aria-pressed') == 'true'`)
 	// At the former speed that takes ten minutes.
 	p.wait(fmt.Sprintf(`+document.querySelector(%q).textContent.replace(',', '') > 1000`, cell("abacus", "admitted")))
 	require.Equal(t, "10", p.text(cell("abacus", "peak")))
@@ -263,7 +263,7 @@ func TestHiddenPage(t *testing.T) {
 	}
 	p.started()
 	until(1)
-	p.click("[data-value=crowd]")
+	p.click("#crowd")
 	admitted := fmt.Sprintf(`+document.querySelector(%q).textContent`, cell("abacus", "admitted"))
 	p.wait(admitted + ` >= 10`)
 	show(false)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,7 +25,7 @@ var scenes = []struct{ name, last string }{
 	{"clock", "the fixed window admits 20 in one hour"},
 	{"repairs", "in one hour fixed window 20, two counters 19, token bucket 19, log 10, abacus 10"},
 	{"beads", "10,000 hits: a log takes "},
-	{"day", "abacus adds up "},
+	{"day", "a call reads 24 numbers first, usually enough"},
 	{"error", "Finest bucket 10 minutes: "},
 }
 
@@ -98,18 +99,32 @@ func TestScenes(t *testing.T) {
 	}
 }
 
-// TestScenesByTouch touches the pictures that can be dragged.
+// tap touches a part of an element with a finger, and lifts it.
+func (p *tab) tap(selector string, part float64) {
+	p.Helper()
+	x, y := p.middle(selector, part)
+	call(p, input.DispatchTouchEvent, input.DispatchTouchEventParams{Type: input.DispatchTouchEventTypeTouchStart, TouchPoints: []*input.TouchPoint{{X: x, Y: y}}})
+	call(p, input.DispatchTouchEvent, input.DispatchTouchEventParams{Type: input.DispatchTouchEventTypeTouchEnd, TouchPoints: []*input.TouchPoint{}})
+}
+
+// TestScenesByTouch touches each control, and the pictures that can be dragged.
 func TestScenesByTouch(t *testing.T) {
 	t.Parallel()
 	p := open(t, window{width: 360, scheme: "light", calm: true}, newSite(t))
 	call(p, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: true})
 	p.drawn()
-	for _, name := range []string{"clock", "repairs", "day"} {
-		most := value[float64](p, fmt.Sprintf(`+document.querySelector('#%s input').max`, name))
-		x, y := p.middle("#"+name+" svg", 0.95)
-		call(p, input.DispatchTouchEvent, input.DispatchTouchEventParams{Type: input.DispatchTouchEventTypeTouchStart, TouchPoints: []*input.TouchPoint{{X: x, Y: y}}})
-		call(p, input.DispatchTouchEvent, input.DispatchTouchEventParams{Type: input.DispatchTouchEventTypeTouchEnd, TouchPoints: []*input.TouchPoint{}})
-		p.wait(near(name, 0.95, most))
+	for _, s := range scenes[1:] {
+		most := value[float64](p, fmt.Sprintf(`+document.querySelector('#%s input').max`, s.name))
+		p.tap("#"+s.name+" input", 0.6)
+		p.wait(near(s.name, 0.6, most))
+		if value[bool](p, fmt.Sprintf(`document.querySelector('#%s svg').matches('.drag')`, s.name)) {
+			p.tap("#"+s.name+" svg", 0.95)
+			p.wait(near(s.name, 0.95, most))
+		}
+	}
+	for i := range 3 {
+		p.tap("#promise button", 0.5)
+		p.wait(fmt.Sprintf(`%s == %d`, state("promise"), 12+i))
 	}
 }
 
@@ -137,6 +152,41 @@ func TestScenesPlay(t *testing.T) {
 		p.wait(fmt.Sprintf(`%s == %d`, state(s.name), end))
 	}
 	require.Contains(t, value[string](p, says("day")), "23:30:33: abacus adds up 80 numbers, the textbook 142")
+}
+
+// TestReadAloud counts the words of headings, sentences and controls: read aloud, at 150 a
+// minute, they take three minutes at most. A number has as many words as digits.
+func TestReadAloud(t *testing.T) {
+	t.Parallel()
+	p := open(t, desk, newSite(t))
+	p.drawn()
+	words, digits := 0, regexp.MustCompile(`\d`)
+	for _, text := range value[[]string](p, `[...document.querySelectorAll('main :is(h1, h2, h3, p, figcaption, label, button)')].filter(e => !e.querySelector('label, button'))
+		.map(e => e.querySelector('select')?.selectedOptions[0].text ?? e.innerText)`) {
+		for _, word := range strings.Fields(text) {
+			words += max(1, len(digits.FindAllString(word, -1)))
+		}
+	}
+	t.Logf("%d words", words)
+	require.Greater(t, words, 300)
+	require.LessOrEqual(t, words, 450)
+}
+
+// TestFirstRead lights the counts of a day, and at the end of the control those alone that
+// a call on memcached reads first.
+func TestFirstRead(t *testing.T) {
+	t.Parallel()
+	p := open(t, window{width: 1200, scheme: "light", calm: true}, newSite(t))
+	p.drawn()
+	lit := func() int { return value[int](p, `document.querySelectorAll('#day rect.ours').length`) }
+	require.Equal(t, 80, lit())
+	require.Positive(t, value[int](p, `document.querySelectorAll('#day rect.r1').length`))
+	p.do(chromedp.Focus(chromedp.CSS("#day input")))
+	p.press(kb.End)
+	p.wait(fmt.Sprintf(`%s.includes('a call reads 24 numbers first')`, says("day")))
+	require.Equal(t, 24, lit())
+	require.Equal(t, 24, value[int](p, `document.querySelectorAll('#day rect.ours:not(.half)').length`), "hours")
+	require.Zero(t, value[int](p, `document.querySelectorAll('#day rect.r1').length`))
 }
 
 // TestScenesStandStill opens the page where motion is unwanted: each scene shows at once

@@ -55,7 +55,7 @@ func TestSoak(t *testing.T) {
 		p.do(chromedp.Focus(chromedp.ID("speed")))
 		p.press(kb.End)
 		p.wait(fmt.Sprintf(`document.querySelector('#pace').textContent.startsWith('× 10,000: a %s in')`, name))
-		p.click("[data-value=crowd]")
+		p.click("#crowd")
 		call(p, performance.Enable, performance.EnableParams{})
 		tabs[name] = p
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/abacus-go/abacus/classic"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/tiers"
@@ -23,7 +22,6 @@ type Rod struct {
 	Width  float64 `json:"width"`  // of a bucket
 	Counts []int64 `json:"counts"` // of the buckets, oldest first; Gone: no longer kept
 	Ours   Range   `json:"ours"`   // of Ladder.Cover
-	Book   Range   `json:"book"`   // of classic.TextbookCover
 }
 
 // Gone is the count of a bucket that is older than the ladder promises to keep. A
@@ -43,7 +41,6 @@ type View struct {
 	From float64 `json:"from"` // where the window begins
 	Now  float64 `json:"now"`
 	Ours int64   `json:"ours"` // buckets that make up the window; a store fetches fewer, or none
-	Book int64   `json:"book"` // the same by the textbook
 	Rods []Rod   `json:"rods"`
 }
 
@@ -59,12 +56,8 @@ func Look(ctx context.Context, c *counter.Counter, key counter.Key, window time.
 	if err != nil {
 		return nil, err
 	}
-	book, err := classic.TextbookCover(l, now, window)
-	if err != nil {
-		return nil, err
-	}
 	oldest, newest := now.Add(-window-c.Config().Skew), now.Add(c.Config().Skew)
-	v := &View{From: millis(now.Add(-window)), Now: millis(now), Ours: ours.Reads(), Book: book.Reads()}
+	v := &View{From: millis(now.Add(-window)), Now: millis(now), Ours: ours.Reads()}
 	add := func(tier int, from, to time.Time, name, side string) error {
 		t := l.At(tier)
 		r := Rod{Name: name, Side: side, Width: float64(t.Width) / float64(time.Millisecond)}
@@ -74,7 +67,7 @@ func Look(ctx context.Context, c *counter.Counter, key counter.Key, window time.
 			return err
 		}
 		n := int64(len(r.Counts))
-		r.Ours, r.Book = read(ours, t.Width, first, n), read(book, t.Width, first, n)
+		r.Ours = read(ours, t.Width, first, n)
 		v.Rods = append(v.Rods, r)
 		return nil
 	}

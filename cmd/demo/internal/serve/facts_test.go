@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/classic"
 	"github.com/abacus-go/abacus/cmd/demo/internal/compare"
@@ -33,7 +34,7 @@ func since(at time.Time) int64 { return at.Sub(eleven).Milliseconds() }
 func TestFacts(t *testing.T) {
 	made := allFacts{
 		Limit: counter.MustLimits("10/h")[0].Max, Seconds: int64(dur.Day / time.Second),
-		Promise: promise(t), Clock: moves(t), Attack: attack(t), Rods: stacks(t), Day: lastDay(t), Error: widths(t),
+		Promise: promise(t), Clock: moves(t), Attack: attack(t), Rods: stacks(t), Day: lastDay(t), Error: widths(t), Race: opening(t),
 	}
 	text, err := json.Marshal(made)
 	require.NoError(t, err)
@@ -211,11 +212,27 @@ func lastDay(t *testing.T) (d dayFacts) {
 	}
 	d.Mean = (sum + 43_200) / 86_400
 
-	w, err := world.New(counter.MustLimits("100/d")[0], 1)
+	now := middle.Add(around * 61 * time.Second)
+	asked := &reads{Store: memory.New(memory.Config{})}
+	c, err := counter.New(asked, counter.Config{Patience: -1, Now: func() time.Time { return now }})
 	require.NoError(t, err)
-	_, f := at(t, w, middle, 1)
-	d.First = f.Fetched.Last
+	_, err = c.Take(t.Context(), world.Key, 1, counter.MustLimits("100/d"))
+	require.NoError(t, err)
+	d.First, d.FirstRuns = asked.cover.Reads(), runs(asked.cover)
 	return d
+}
+
+// reads is a store that has nothing but buckets, as memcached, and notes what is read.
+type reads struct {
+	backend.Store
+	cover tiers.Cover
+}
+
+func (s *reads) Do(ctx context.Context, r *backend.Request) error {
+	for _, span := range r.Read {
+		s.cover = append(s.cover, tiers.Run{Width: span.Width, First: span.First, N: int64(len(span.Counts))})
+	}
+	return s.Store.Do(ctx, r)
 }
 
 // widths are three ladders with an ever wider finest bucket: what compare says of them
@@ -266,6 +283,26 @@ func widths(t *testing.T) (e errorFacts) {
 	return e
 }
 
+// opening is a race whose first burst is over.
+func opening(t *testing.T) (f *world.RaceFrame) {
+	r, err := world.NewRace(world.Limits[0].String(), 1)
+	require.NoError(t, err)
+	require.NoError(t, r.Do(t.Context(), "speed", "10"))
+	require.NoError(t, r.Do(t.Context(), "play", ""))
+	var samples []world.Sample
+	for f == nil || f.Planned > 0 {
+		f, err = r.Frame(t.Context(), 2*world.FrameEvery, false)
+		require.NoError(t, err)
+		for _, s := range f.Samples {
+			if s.Tried > 0 {
+				samples = append(samples, s)
+			}
+		}
+	}
+	f.Samples, f.Playing = samples, false
+	return f
+}
+
 // allFacts are the numbers of the scenes, and the data of their pictures. Instants are
 // milliseconds since 11:00 of the day of the scenes, lengths milliseconds.
 type allFacts struct {
@@ -277,6 +314,9 @@ type allFacts struct {
 	Rods    []stackFacts `json:"rods"`
 	Day     dayFacts     `json:"day"`
 	Error   errorFacts   `json:"error"`
+
+	// Race is the sandbox after its first burst, until a module is loaded.
+	Race *world.RaceFrame `json:"race"`
 }
 
 // pressFact is an attempt under the limit, and the answer of abacus.
@@ -333,9 +373,13 @@ type dayFacts struct {
 	Mean     int64         `json:"mean"` // of abacus, over all seconds of a day
 	Most     int64         `json:"most"`
 	BookMost int64         `json:"bookMost"`
-	First    int64         `json:"first"` // buckets that a call on memcached reads first, at Moments[Middle]
 	Middle   int           `json:"middle"`
 	Moments  []momentFacts `json:"moments"`
+
+	// First is the number of buckets that a call on memcached reads first, at the last of
+	// the Moments.
+	First     int64     `json:"first"`
+	FirstRuns []runFact `json:"firstRuns"`
 }
 
 // momentFacts is the covers at an instant.

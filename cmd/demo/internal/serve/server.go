@@ -230,7 +230,7 @@ func (r *race) run(out *web.Stream) {
 	}
 }
 
-func (r *race) frame(ctx context.Context, passed time.Duration, changed bool) (json.RawMessage, error) {
+func (r *race) frame(ctx context.Context, passed time.Duration, changed bool) (*world.RaceFrame, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.race.Frame(ctx, passed, changed)

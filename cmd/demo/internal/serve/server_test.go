@@ -132,7 +132,7 @@ type shown struct {
 	Speed   float64
 	Planned int
 	Tried   int64
-	Traffic string
+	Crowd   bool
 	Racers  []struct {
 		Name string
 		Peak int64
@@ -179,12 +179,11 @@ func TestRace(t *testing.T) {
 	require.EqualValues(t, 20, s.peak("fixed window"))
 	require.EqualValues(t, 10, s.peak("abacus"))
 
-	_, _ = steer("traffic", "crowd")
+	_, _ = steer("crowd", "")
 	s = until(func(s *shown) bool { return s.Tried > 1000 })
-	require.Equal(t, "crowd", s.Traffic)
+	require.True(t, s.Crowd)
 	require.EqualValues(t, 10, s.peak("abacus"))
 
-	_, _ = steer("traffic", "quiet")
 	_, _ = steer("pause", "")
 	s = until(func(s *shown) bool { return !s.Playing })
 	_, _ = steer("hit", "")
@@ -195,7 +194,7 @@ func TestRace(t *testing.T) {
 	until(func(after *shown) bool { return after.Tried == s.Tried+28 })
 
 	for _, wrong := range [][2]string{
-		{"", ""}, {"jump", ""}, {"speed", "0"}, {"speed", "10001"}, {"speed", "NaN"}, {"speed", "x"}, {"traffic", "flood"},
+		{"", ""}, {"jump", ""}, {"speed", "0"}, {"speed", "10001"}, {"speed", "NaN"}, {"speed", "x"},
 		{"pattern", "1 2"}, {"pattern", strings.Repeat("21 ", 24)}, {"pattern", strings.Repeat("-1 ", 24)}, {"pattern", strings.Repeat("9", 1000)},
 	} {
 		status, body := steer(wrong[0], wrong[1])

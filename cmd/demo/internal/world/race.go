@@ -2,7 +2,6 @@ package world
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -30,8 +29,8 @@ type Race struct {
 	playing bool
 }
 
-// raceFrame is a frame, and the state of the buttons.
-type raceFrame struct {
+// RaceFrame is a Frame, and the state of the buttons.
+type RaceFrame struct {
 	*Frame
 	Speed   float64 `json:"speed"`
 	Playing bool    `json:"playing"`
@@ -53,9 +52,9 @@ func NewRace(limit string, seed uint64) (*Race, error) {
 }
 
 // Frame moves the world on if the race runs, after a time of the caller's clock has
-// passed, and returns the Frame with "speed" and "playing" as JSON. It returns nil if
-// the race stands still, unless the caller says that a button was pressed.
-func (r *Race) Frame(ctx context.Context, passed time.Duration, pressed bool) (json.RawMessage, error) {
+// passed, and returns the state. It returns nil if the race stands still, unless the
+// caller says that a button was pressed.
+func (r *Race) Frame(ctx context.Context, passed time.Duration, pressed bool) (*RaceFrame, error) {
 	if !r.playing && !pressed {
 		return nil, nil
 	}
@@ -70,10 +69,10 @@ func (r *Race) Frame(ctx context.Context, passed time.Duration, pressed bool) (j
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(&raceFrame{f, r.speed, r.playing})
+	return &RaceFrame{f, r.speed, r.playing}, nil
 }
 
-// Do presses a button. The value is that of speed, traffic and pattern.
+// Do presses a button. The value is that of speed and pattern.
 func (r *Race) Do(ctx context.Context, do, value string) error {
 	switch do {
 	case "play":
@@ -94,16 +93,12 @@ func (r *Race) Do(ctx context.Context, do, value string) error {
 		return r.world.Hit(ctx)
 	case "burst":
 		r.world.Burst()
-	case "traffic":
-		traffic := Traffic(value)
-		if !slices.Contains([]Traffic{Quiet, Drip, Crowd}, traffic) {
-			return fmt.Errorf("traffic: got %q, want quiet, drip or crowd", value)
-		}
-		r.world.Go(traffic)
+	case "crowd":
+		r.world.Crowd()
 	case "pattern":
 		return r.pattern(value)
 	default:
-		return fmt.Errorf("do: got %q, want play, pause, step, speed, hit, burst, traffic or pattern", do)
+		return fmt.Errorf("do: got %q, want play, pause, step, speed, hit, burst, crowd or pattern", do)
 	}
 	return nil
 }

@@ -39,9 +39,9 @@ type World struct {
 	fetched *buckets
 	racers  []*Racer
 	random  *rand.Rand
-	planned []attempt // in order of time; the traffic is Quiet meanwhile
-	traffic Traffic
-	next    time.Time // of the traffic; not used by Quiet
+	planned []attempt // in order of time; there is no crowd meanwhile
+	crowd   bool
+	next    time.Time // of the crowd
 	tried   int64
 	grid    time.Duration // from a sample to the next
 	sample  Sample        // of the present
@@ -83,19 +83,10 @@ type Racer struct {
 	over   bool        // more than the limit: has been told
 }
 
-// Traffic is a kind of attempts that go on.
-type Traffic string
-
-const (
-	Quiet Traffic = "quiet" // none
-	Drip  Traffic = "drip"  // evenly, half more than the limit
-	Crowd Traffic = "crowd" // at random, five times the limit
-)
-
 // New makes a World whose clock stands a third of a window before Boundary. The seed
 // is that of the crowd.
 func New(limit counter.Limit, seed uint64) (*World, error) {
-	w := &World{limit: limit, now: Boundary.Add(-time.Duration(prelude * float64(limit.Per))), random: rand.New(rand.NewPCG(seed, 0)), traffic: Quiet,
+	w := &World{limit: limit, now: Boundary.Add(-time.Duration(prelude * float64(limit.Per))), random: rand.New(rand.NewPCG(seed, 0)),
 		samples: []Sample{}, said: []string{}}
 	clock := func() time.Time { return w.now }
 	var err error
@@ -154,11 +145,7 @@ func (w *World) Pace(frame time.Duration) {
 
 // newSample begins at the present.
 func (w *World) newSample() Sample {
-	s := Sample{At: millis(w.now.Truncate(w.grid).Add(w.grid)), In: make([]int64, len(w.racers)), Admitted: make([]int64, len(w.racers))}
-	for i, r := range w.racers {
-		s.In[i] = r.In
-	}
-	return s
+	return Sample{At: millis(w.now.Truncate(w.grid).Add(w.grid)), Admitted: make([]int64, len(w.racers))}
 }
 
 // prelude is the part of a window that passes before a boundary with a burst.
@@ -167,9 +154,9 @@ const prelude = 0.35
 // Burst plans as many attempts as the limit allows on each side of an end of an
 // aligned window, at which a fixed window begins again. The window is the next one in
 // which the fixed window has admitted nothing yet. The time until shortly before is
-// skipped. Traffic ends.
+// skipped. A crowd ends.
 func (w *World) Burst() {
-	w.Go(Quiet)
+	w.cancel()
 	begin := w.now.Truncate(w.limit.Per)
 	edge := begin.Add(w.limit.Per)
 	before := w.limit.Per / 60
@@ -194,9 +181,9 @@ func (w *World) Burst() {
 
 // Pattern plans counts[i] attempts in the i-th of len(counts) equal parts of two
 // windows. The pattern begins at the next end of an aligned window, so that another
-// end is in the middle. Traffic ends.
+// end is in the middle. A crowd ends.
 func (w *World) Pattern(counts []int64) {
-	w.Go(Quiet)
+	w.cancel()
 	from := w.now.Truncate(w.limit.Per).Add(w.limit.Per)
 	part := 2 * w.limit.Per / time.Duration(len(counts))
 	for i, n := range counts {
@@ -212,15 +199,18 @@ func (w *World) Pattern(counts []int64) {
 	w.planned[len(w.planned)-1].ends = fmt.Sprintf("the pattern of %s attempts around %s", words.Commas(int64(len(w.planned))), w.clock(from.Add(w.limit.Per)))
 }
 
-// Go begins a kind of traffic in place of all other attempts.
-func (w *World) Go(t Traffic) {
+// Crowd begins attempts at random, five times the limit, in place of all others.
+func (w *World) Crowd() {
+	w.cancel()
+	w.crowd, w.next = true, w.now.Add(w.gap())
+}
+
+// cancel ends all attempts.
+func (w *World) cancel() {
 	if len(w.planned) > 0 {
 		w.say("The attempts that were planned are cancelled.")
 	}
-	w.planned, w.traffic, w.next = nil, t, w.now
-	if t != Quiet {
-		w.next = w.now.Add(w.gap())
-	}
+	w.planned, w.crowd = nil, false
 }
 
 // Hit is one attempt now.
@@ -232,13 +222,9 @@ func (w *World) Hit(ctx context.Context) error {
 	return nil
 }
 
-// gap is the time to the next attempt of the traffic.
+// gap is the time to the next attempt of the crowd.
 func (w *World) gap() time.Duration {
-	even := float64(w.limit.Per) / float64(w.limit.Max)
-	if w.traffic == Drip {
-		return time.Duration(even / 1.5)
-	}
-	return time.Duration(even/5*w.random.ExpFloat64()) + 1
+	return time.Duration(float64(w.limit.Per)/float64(5*w.limit.Max)*w.random.ExpFloat64()) + 1
 }
 
 // due is the next attempt, if one comes by a given time.
@@ -246,7 +232,7 @@ func (w *World) due(by time.Time) (a attempt, is bool) {
 	switch {
 	case len(w.planned) > 0:
 		a = w.planned[0]
-	case w.traffic != Quiet:
+	case w.crowd:
 		a.at = w.next
 	default:
 		return a, false
@@ -335,7 +321,6 @@ func (w *World) try(ctx context.Context, a attempt) error {
 		r.Admitted++
 		r.Peak = max(r.Peak, r.In)
 		w.sample.Admitted[i]++
-		w.sample.In[i] = max(w.sample.In[i], r.In)
 		if !r.over && r.In > w.limit.Max {
 			r.over = true
 			w.say("%s: over the limit: %s, with %s admitted in the last %s in place of %s.",
@@ -409,11 +394,10 @@ func millis(t time.Time) float64 { return float64(t.UnixMicro()) / 1e3 }
 // epoch, lengths milliseconds.
 type Frame struct {
 	Now     float64    `json:"now"`
-	Clock   string     `json:"clock"`
 	Per     float64    `json:"per"`
 	Max     int64      `json:"max"`
 	Grid    float64    `json:"grid"` // from a sample to the next
-	Traffic Traffic    `json:"traffic"`
+	Crowd   bool       `json:"crowd"`
 	Planned int        `json:"planned"` // attempts of a burst or a pattern that are still to come
 	Tried   int64      `json:"tried"`
 	Racers  []Racer    `json:"racers"`
@@ -431,11 +415,9 @@ type Fetched struct {
 	Mean float64 `json:"mean"` // of all attempts
 }
 
-// Sample is a span of the past. In[i] is the most hits that racer i had in a window
-// that ended in the span, Admitted[i] the hits that racer i admitted in the span.
+// Sample is a span of the past. Admitted[i] is the hits that racer i admitted in it.
 type Sample struct {
 	At       float64 `json:"at"` // the end of the span
-	In       []int64 `json:"in"`
 	Admitted []int64 `json:"admitted"`
 	Tried    int64   `json:"tried"`
 }
@@ -447,8 +429,8 @@ func (w *World) Frame(ctx context.Context) (*Frame, error) {
 		return nil, err
 	}
 	f := &Frame{
-		Now: millis(w.now), Clock: w.now.Format("Mon 15:04:05"), Per: float64(w.limit.Per.Milliseconds()), Max: w.limit.Max,
-		Grid: float64(w.grid) / float64(time.Millisecond), Traffic: w.traffic, Planned: len(w.planned), Tried: w.tried,
+		Now: millis(w.now), Per: float64(w.limit.Per.Milliseconds()), Max: w.limit.Max,
+		Grid: float64(w.grid) / float64(time.Millisecond), Crowd: w.crowd, Planned: len(w.planned), Tried: w.tried,
 		Rods: view, Fetched: Fetched{w.fetched.last, float64(w.fetched.all) / float64(max(1, w.tried))}, Samples: w.samples, Present: w.sample, Said: w.said,
 	}
 	for _, r := range w.racers {

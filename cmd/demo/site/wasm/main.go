@@ -33,15 +33,15 @@ func newRace(_ js.Value, args []js.Value) any {
 		}
 		return ""
 	})
-	// frame returns an object with the frame after args[0] milliseconds as JSON, or
-	// with an error. args[1] reports whether a button was pressed.
+	// frame returns an object with the frame after args[0] milliseconds, or with an
+	// error. args[1] reports whether a button was pressed.
 	frame := js.FuncOf(func(_ js.Value, args []js.Value) any {
 		passed := time.Duration(args[0].Float() * float64(time.Millisecond))
 		f, err := race.Frame(ctx, passed, args[1].Truthy())
 		if err != nil {
 			return map[string]any{"error": err.Error()}
 		}
-		return map[string]any{"frame": string(f)}
+		return map[string]any{"frame": f.Plain()}
 	})
 	var end js.Func
 	end = js.FuncOf(func(js.Value, []js.Value) any {

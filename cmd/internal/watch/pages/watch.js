@@ -208,7 +208,7 @@ if (byID('watch') && byID('conditions')) (() => {
       per.dataset.of = k.windows.join()
       options(per, ['', ...k.windows], ['the longest', ...k.windows])
     }
-    put(byID('reads'), `${k.rods.ours} counts for ${k.window}, of which a store fetches some or none; the textbook’s way has ${k.rods.book}.`)
+    put(byID('reads'), `${k.rods.ours} counts for ${k.window}, of which a store fetches some or none.`)
     key = k
     drawRods()
   }

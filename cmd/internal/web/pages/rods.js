@@ -3,7 +3,7 @@
 const perBead = most => Math.max(1, Math.ceil(most / 10))
 const drawRod = (of, rod, view, most, hurry) => {
   const { ctx, width, height } = canvas(of), n = rod.counts.length, cell = width / n
-  const lamp = 9, floor = height - 2 * lamp - 8, top = 30
+  const lamp = 9, floor = height - lamp - 6, top = 30
   const x = ms => Math.max(0, Math.min(width, (ms - rod.start) / rod.width * cell))
   const beads = 10, each = perBead(most), tall = Math.min((floor - top) / beads, cell * 1.1)
   const lit = (range, i) => i >= range.first && i < range.end
@@ -33,12 +33,10 @@ const drawRod = (of, rod, view, most, hurry) => {
       ctx.ellipse(middle, floor - (k + 0.5) * tall, Math.max(0.3, Math.min(cell / 2 - gap / 2, 12)), tall / 2 - 0.5 > 0 ? tall / 2 - 0.5 : 0.5, 0, 0, 7)
       ctx.fill()
     }
-    for (const [range, colour, y] of [[rod.ours, 'ours', floor + 4], [rod.book, 'book', floor + 6 + lamp]]) {
-      ctx.fillStyle = ink(lit(range, i) ? colour : 'rule')
-      ctx.globalAlpha = lit(range, i) ? 1 : 0.45
-      ctx.fillRect(left + gap / 2, y, cell - gap, lamp)
-      ctx.globalAlpha = 1
-    }
+    ctx.fillStyle = ink(lit(rod.ours, i) ? 'ours' : 'rule')
+    ctx.globalAlpha = lit(rod.ours, i) ? 1 : 0.45
+    ctx.fillRect(left + gap / 2, floor + 4, cell - gap, lamp)
+    ctx.globalAlpha = 1
     if (count > 0 && cell > 22) {
       ctx.fillStyle = ink('text')
       ctx.textAlign = 'center'
@@ -99,10 +97,10 @@ const newRods = box => {
       if (short) return
       const day = ms => view.now - view.from >= 864e5 && rod.width < 864e5 ? new Date(ms).toUTCString().slice(0, 4).replace(',', ' ') : ''
       const end = rod.start + rod.counts.length * rod.width
-      put(a.reads, `counts: ${size(rod.ours)}, textbook ${size(rod.book)}` + (i || perBead(most) == 1 ? '' : `; a bead: ${perBead(most)} hits`))
+      put(a.reads, `counts: ${size(rod.ours)}` + (i || perBead(most) == 1 ? '' : `; a bead: ${perBead(most)} hits`))
       put(a.start, day(rod.start) + utc(rod.start, rod.width))
       put(a.end, day(end) + utc(end, rod.width))
-      a.drawn.ariaLabel = `${rod.name}: ${rod.counts.filter(n => n > 0).length} of ${rod.counts.length} buckets have hits; abacus adds up ${size(rod.ours)}, the textbook ${size(rod.book)}.`
+      a.drawn.ariaLabel = `${rod.name}: ${rod.counts.filter(n => n > 0).length} of ${rod.counts.length} buckets have hits; abacus adds up ${size(rod.ours)}.`
     })
   }
   new ResizeObserver(() => last && box.clientWidth && show(...last)).observe(box)

@@ -1,8 +1,9 @@
-// The sandbox: one stream of frames, drawn as lanes and as rods. The stream begins when the sandbox is in sight or used.
+// The sandbox: one stream of frames, drawn as lanes and as rods. The stream begins when the sandbox is in sight or used;
+// a module is loaded when a control is used.
 if (byID('race')) (() => {
   const limit = byID('limit'), speed = byID('speed'), play = byID('play'), pattern = byID('pattern')
   const calm = matchMedia('(prefers-reduced-motion: reduce)').matches
-  let frame, samples = [], playing = !calm, spoken = 0, opening = false, burstAt, fresh
+  let frame, samples = [], playing = !calm && !newRace.loads, spoken = 0, opening = false, burstAt, fresh
 
   const unit = () => limit.selectedOptions[0].text.split(' ').at(-1)
   let race
@@ -131,11 +132,11 @@ if (byID('race')) (() => {
     if (!short) {
       spoken = performance.now()
       byID('lanes').ariaLabel = `Of ${frame.max} in the last ${unit()}, the fixed window has admitted ${frame.racers[1].in}, abacus ${frame.racers[0].in}.`
-      byID('reads').textContent = `Now ${frame.rods.ours} counts; the textbook’s way ${frame.rods.book}.`
-      byID('fetched').textContent = frame.tried ? `The last attempt fetched ${frame.fetched.last}, all so far ${frame.fetched.mean.toFixed(2)} on average; the textbook fetches all of its own.` : ''
+      byID('reads').textContent = `Now ${frame.rods.ours} counts.`
+      byID('fetched').textContent = frame.tried ? `The last attempt fetched ${frame.fetched.last}, all so far ${frame.fetched.mean.toFixed(2)} on average.` : ''
     }
     play.textContent = frame.playing ? 'Pause' : 'Play'
-    for (const b of document.querySelectorAll('[data-do=traffic]')) b.setAttribute('aria-pressed', !frame.planned && b.dataset.value == frame.traffic)
+    byID('crowd').ariaPressed = frame.crowd
   }
   let waiting = false
   const soon = () => {
@@ -148,8 +149,8 @@ if (byID('race')) (() => {
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', soon)
 
   const begin = () => {
+    say(newRace.loads && !race ? 'abacus is on its way, 1 MB.' : '')
     race?.end()
-    say('')
     opening = true
     burstAt = undefined
     for (const e of document.querySelectorAll('.unit')) e.textContent = unit()
@@ -189,8 +190,8 @@ if (byID('race')) (() => {
   byID('step').addEventListener('click', () => { opening = playing = false; act('step') })
   speed.addEventListener('input', () => { showPace(); act('speed', pace()) })
   for (const b of document.querySelectorAll('[data-do]')) b.addEventListener('click', () => {
+    act(b.dataset.do)
     opening = false
-    act(b.dataset.do, b.dataset.value)
     if (b.id != 'hit' && !playing) act('play')
     if (b.id != 'hit') playing = true
   })
@@ -231,6 +232,14 @@ if (byID('race')) (() => {
   new IntersectionObserver((entries, seen) => {
     if (!entries.some(e => e.isIntersecting)) return
     seen.disconnect()
-    if (!race) begin()
+    if (race) return
+    if (!newRace.loads) return begin()
+    facts().then(({ race: still }) => {
+      if (frame) return
+      frame = still
+      samples = still.samples
+      still.said.forEach(say)
+      soon()
+    }, () => lost())
   }).observe(byID('sandbox'))
 })()

@@ -5,10 +5,11 @@ if (byID('promise')) (async () => {
   const hour = 36e5, minute = 6e4, mix = (a, b, part) => a + (b - a) * Math.min(1, Math.max(0, part))
 
   // pen draws into an SVG of so many CSS pixels. Classes name the colours.
+  const sizes = /^(rx|ry|width|height)$/ // none is below 0, in a window of any width
   const newPen = svg => {
     const add = (name, at, text) => {
       const e = document.createElementNS('http://www.w3.org/2000/svg', name)
-      for (const [k, v] of Object.entries(at)) e.setAttribute(k, typeof v == 'number' ? +v.toFixed(2) : v)
+      for (const [k, v] of Object.entries(at)) e.setAttribute(k, typeof v == 'number' ? +Math.max(sizes.test(k) ? 0 : -Infinity, v).toFixed(2) : v)
       if (text !== undefined) e.textContent = text
       svg.append(e)
       return e
@@ -17,7 +18,7 @@ if (byID('promise')) (async () => {
     const width = svg.clientWidth, height = svg.clientHeight
     return {
       width, height, narrow: width < 500,
-      rect: (x, y, w, h, cls, more) => add('rect', { x, y, width: Math.max(0, w), height: Math.max(0, h), class: cls, ...more }),
+      rect: (x, y, w, h, cls, more) => add('rect', { x, y, width: w, height: h, class: cls, ...more }),
       line: (x1, y1, x2, y2, cls = 'rule') => add('line', { x1, y1, x2, y2, class: cls }),
       path: (d, cls) => add('path', { d, class: cls }),
       bead: (x, y, rx, ry, cls) => add('ellipse', { cx: x, cy: y, rx, ry, class: cls }),
@@ -38,12 +39,13 @@ if (byID('promise')) (async () => {
     const from = -90 * minute, to = 68 * minute, x = ms => (ms - from) / (to - from) * (p.width - right), floor = p.height - 24
     for (let at = -hour; at <= hour; at += hour / (p.narrow ? 1 : 2)) {
       p.line(x(at), floor, x(at), floor + 5)
-      p.text(x(at), floor + 20, clock(at), 'soft', 13, 'middle')
+      const end = x(at) > p.width - 20 // of the picture
+      p.text(end ? p.width : x(at), floor + 20, clock(at), 'soft', 13, end ? 'end' : 'middle')
     }
     return { x, floor, at: px => from + px / (p.width - right) * (to - from) }
   }
   // The frame has room for the beads on its edges.
-  const frame = (p, x, now, rx, floor) => p.rect(x(now - hour) - rx - 2, 8, x(now) - x(now - hour) + 2 * rx + 4, floor - 8, 'frame')
+  const frame = (p, x, now, rx, floor, top = 8) => p.rect(x(now - hour) - rx - 2, top, x(now) - x(now - hour) + 2 * rx + 4, floor - top, 'frame')
 
   // scene binds a picture to its control. draw(pen, state) draws a state from 0 to last, whole or between
   // two, and returns what it says and, if the picture can be dragged, state(x).
@@ -74,7 +76,7 @@ if (byID('promise')) (async () => {
       }
       step(begun)
     }
-    const play = () => { if (calm) return show(end); show(-intro); go(Math.max(end, input ? last : end), seconds, () => end < last && input && go(end, seconds / 3)) }
+    const play = () => { if (calm) return show(end); show(-intro); go(Math.max(end, input ? last : end), seconds, () => end < last && input && go(last, 1.5, () => go(end, seconds / 3))) }
     if (input) {
       Object.assign(input, { min: 0, max: last, step: 1 })
       input.addEventListener('input', () => { stop(); show(+input.value) })
@@ -137,17 +139,17 @@ if (byID('promise')) (async () => {
   scene('clock', moves.length - 1, { seconds: 4 }, (p, s) => {
     const { x, floor, at } = axis(p), move = moves[Math.floor(s)], second = mix(moves[0].at, moves.at(-1).at, s / (moves.length - 1))
     const admitted = move.admitted, ry = (floor - 20) / 2 / (most + wait.length + 1), rx = ry * 1.25, over = move.fullest > most
-    p.line(x(0), 34, x(0), floor, 'dashed')
+    p.line(x(0), 6, x(0), floor, 'dashed')
     p.line(0, floor, p.width, floor)
-    frame(p, x, second, rx, floor)
+    frame(p, x, second, rx, floor, 30)
     column(p, x(f.clock.first), floor, rx, ry, most, 0, 'r1')
     column(p, x(second), floor, rx, ry, admitted, most - admitted, 'r1')
     const left = x(second - hour) - rx + 10
-    p.text(left, 62, move.fullest, (over ? 'over' : 'r1') + ' strong', 48)
-    p.text(left, 84, p.narrow ? `of ${most}` : `of ${most} in one hour`, over ? 'over' : 'text')
+    p.text(left, 82, move.fullest, (over ? 'over' : 'r1') + ' strong', 48)
+    p.text(left, 104, p.narrow ? `of ${most}` : `of ${most} in one hour`, over ? 'over' : 'text')
     // What the fixed window itself counts.
-    p.text(x(0) - 8, 28, p.narrow ? `${most}` : `from ${clock(-hour)}: ${most}`, 'r1 strong', 15, 'end')
-    p.text(x(0) + 8, 28, p.narrow ? `${admitted}` : `from ${clock(0)}: ${admitted}`, 'r1 strong', 15)
+    p.text(x(0) - 8, 20, p.narrow ? `${most}` : `from ${clock(-hour)}: ${most}`, 'r1 strong', 15, 'end')
+    p.text(x(0) + 8, 20, p.narrow ? `${admitted}` : `from ${clock(0)}: ${admitted}`, 'r1 strong', 15)
     return { says: `Second ten at ${clock(second)}: the fixed window admits ${move.fullest} in one hour`, state: px => (at(px) - moves[0].at) / (moves.at(-1).at - moves[0].at) * (moves.length - 1) }
   })
 
@@ -206,8 +208,9 @@ if (byID('promise')) (async () => {
 
   // 5. The covers of the last day. The seconds collapse into rods first.
   const day = f.day, widths = [hour, minute, 1e3], span = 864e5
-  scene('day', day.moments.length - 1, { seconds: 7, end: day.middle, intro: 40, name: () => '' }, (p, s) => {
-    const collapse = Math.min(1, Math.max(0, (s + 40) / 25)), m = day.moments[Math.max(0, Math.round(s))], from = m.now - span
+  scene('day', day.moments.length, { seconds: 7, end: day.middle, intro: 40 }, (p, s) => {
+    const i = Math.max(0, Math.round(s)), first = i == day.moments.length, m = day.moments[first ? i - 1 : i], from = m.now - span
+    const collapse = Math.min(1, Math.max(0, (s + 40) / 25)), ourRuns = first ? day.firstRuns : m.ourRuns, bookRuns = first ? [] : m.bookRuns
     const floor = (ms, w) => Math.floor(ms / w) * w, gap = 12, half = (p.width - gap) / 2, head = 86, tall = (p.height - head) / 3, lamp = Math.min(32, tall * 0.36)
     if (collapse < 1) {
       const cell = Math.sqrt(p.width * (p.height - head) / f.seconds), size = p.height - head
@@ -217,14 +220,14 @@ if (byID('promise')) (async () => {
       for (let y = 0; y < flat; y += 2 * cell) p.line(0, head + y, p.width, head + y, 'dots')
       return { says: `${commas(f.seconds)} seconds`, state: () => 0 }
     }
-    p.text(0, 46, m.ours, 'ours strong', 44)
-    p.text(0, 66, 'abacus', 'ours')
-    p.text(p.narrow ? 92 : 150, 46, m.book, 'r1 strong', 30)
-    p.text(p.narrow ? 92 : 150, 66, 'textbook', 'r1')
+    p.text(0, 46, first ? day.first : m.ours, 'ours strong', 44)
+    p.text(0, 66, first ? 'usually enough' : 'abacus', 'ours')
+    p.text(p.narrow ? 110 : 150, 46, first ? m.ours : m.book, (first ? 'ours' : 'r1') + ' strong', 30)
+    p.text(p.narrow ? 110 : 150, 66, first ? 'in all' : 'textbook', first ? 'ours' : 'r1')
     p.text(p.width, 46, clock(m.now, true), 'text strong', p.narrow ? 18 : 24, 'end')
     p.text(p.width, 66, 'now', 'soft', 13, 'end')
     const rods = [ // [row, left, width, first instant, places, width of a place, label]
-      [0, 0, p.width, floor(from, hour), 26, hour, `hours: ${m.ourRuns.find(r => r.width == hour)?.n ?? 0} read first`],
+      [0, 0, p.width, floor(from, hour), 26, hour, first ? 'hours: a call reads these, and adds to the newest' : 'hours'],
       [1, 0, half, floor(from, hour), 60, minute, 'minutes, oldest hour'],
       [1, half + gap, half, floor(m.now, hour), 60, minute, 'newest hour'],
       [2, 0, half, floor(from, minute), 60, 1e3, 'seconds, oldest minute'],
@@ -235,8 +238,8 @@ if (byID('promise')) (async () => {
       p.text(left, y - 5, label, row ? 'soft' : 'ours')
       for (let k = 0; k < places; k++) {
         const at = first + k * each, lit = runs => runs.some(r => r.width == each && at >= r.start && at < r.start + r.n * each)
-        p.rect(left + k * cell + space / 2, y, cell - space, lamp, lit(m.ourRuns) ? row ? 'ours half' : 'ours' : 'off', { rx: Math.min(5, cell / 4) })
-        p.rect(left + k * cell + space / 2, y + lamp + 3, cell - space, 6, lit(m.bookRuns) ? 'r1' : 'off')
+        p.rect(left + k * cell + space / 2, y, cell - space, lamp, lit(ourRuns) ? row ? 'ours half' : 'ours' : 'off', { rx: Math.min(5, cell / 4) })
+        p.rect(left + k * cell + space / 2, y + lamp + 3, cell - space, 6, lit(bookRuns) ? 'r1' : 'off')
       }
       // The oldest and the newest place open into the next row.
       const open = row < 2 && (left ? [floor(m.now, each), 'newest'] : [floor(from, each), 'oldest'])
@@ -244,8 +247,8 @@ if (byID('promise')) (async () => {
       if (open) opens(open[0], left)
       if (row == 0) opens(floor(m.now, hour), half + gap)
     }
-    const state = px => day.middle + (px / p.width - 0.5) * (day.moments.length - 1)
-    return { says: `${clock(m.now, true)}: abacus adds up ${m.ours} numbers, the textbook ${m.book}`, state }
+    const state = px => px / p.width * day.moments.length
+    return { says: `${clock(m.now, true)}: ` + (first ? `a call reads ${day.first} numbers first, usually enough` : `abacus adds up ${m.ours} numbers, the textbook ${m.book}`), state }
   })
 
   // 6. A hit leaves with its bucket.

@@ -5,7 +5,8 @@
 // newRace begins a race under a limit. handlers.begin() is called when there is a race, and again
 // with another one if the program was started again; handlers.frame(f) is called with each frame.
 // The race stands still while the page is hidden. newRace returns act(todo, value), which presses
-// a button, in turn and as soon as there is a race, and end().
+// a button, in turn and as soon as there is a race, and end(). newRace.loads reports whether the
+// first race waits for a module: a page shows the race of its facts until a control is used.
 const newRace = (() => {
   const module = document.querySelector('meta[name=abacus-wasm]')
 
@@ -52,7 +53,7 @@ const newRace = (() => {
       last = now
       const { error, frame } = race.frame(passed, pressed)
       if (error) failed(error)
-      else if (frame) handlers.frame(JSON.parse(frame))
+      else if (frame) handlers.frame(frame)
     }
     loaded ??= load()
     loaded.catch(() => failed('This page could not load its program. Is the network there? Load the page again.'))
@@ -74,9 +75,12 @@ const newRace = (() => {
     return { act, end }
   }
 
-  return module ? ofModule : ofProgram
+  return Object.assign(module ? ofModule : ofProgram, { loads: Boolean(module) })
 })()
 
 // facts are the numbers of the scenes, which the same code has computed beforehand: a file, on
 // either transport.
-const facts = async () => (await fetch('facts.json')).json()
+const facts = (() => {
+  let given
+  return () => given ??= fetch('facts.json').then(answer => answer.json())
+})()
