@@ -57,7 +57,7 @@ faults: servers ## callers on real servers under faults, for FOR, checked, into 
 	$(GO) run ./internal/testkit/faults --for $(FOR) --write docs/reports/reliability.md
 
 oracle: servers ## random scripts on all stores, for FOR: every answer is held to a log of all hits
-	$(GO) run ./internal/testkit/search --for $(FOR)
+	$(GO) test -count=1 -v -run TestStores -timeout 0 ./internal/testkit/script -for $(FOR)
 
 floods: servers ## floods over a late or stopped store, under each policy, into docs/reports/floods.md (half an hour)
 	$(GO) run ./internal/testkit/floods --write docs/reports/floods.md

@@ -173,7 +173,7 @@ func (d *denials) Record(c *ticket.Call, allowed, read, contended bool) {
 		if contended {
 			known.contendedUntil = now + int64(c.Plans[i].Young())
 		}
-		known.readFirstUntil = 0
+		known.readFirstUntil = min(0, now) // as a key of which nothing is known, before 1970 too
 		if allowed {
 			known.changed, known.denied = d.seq, denial{}
 			d.put(string(key.Key), known)
@@ -193,7 +193,7 @@ func (d *denials) Record(c *ticket.Call, allowed, read, contended bool) {
 				known.denied = denial{now, now + int64(wait), d.seq, key.N, call.windows[len(call.windows)-len(key.Windows):]}
 			}
 		}
-		if there || contended || known.readFirstUntil > 0 {
+		if there || contended || known.readFirstUntil > min(0, now) {
 			d.put(string(key.Key), known)
 		}
 	}

@@ -189,8 +189,7 @@ func runWaitScript(t *testing.T, round int, limits counter.Limits, wire time.Dur
 					slack += 1100 * time.Millisecond // a hit was counted, and given back
 				}
 				if earlier := label - slack; earlier > begins && !refunds {
-					allowed := try.To(judge.Allowed(&log, began.Add(earlier), call.n, limits))(t)
-					require.False(t, allowed, "too late: %s", what)
+					require.False(t, judge.Allowed(&log, began.Add(earlier), call.n, limits), "too late: %s", what)
 				}
 				if call.refunds == 0 {
 					log.Add(call.at, call.n)

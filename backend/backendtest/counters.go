@@ -42,14 +42,7 @@ func scripts(s *subject) {
 		for i := range kind.scripts {
 			clock := clocks[i%len(clocks)]
 			r := script.Random(s.rand, parse.Ladder(kind.ladder), clock.skew, clock.settle, 80)
-			answers, err := r.Play(s.Store, freshPrefix())
-			if err != nil {
-				short := r.Shrink(func(r script.Script) bool {
-					_, err := r.Play(s.Store, freshPrefix())
-					return err != nil
-				})
-				failf("%w\nthe script, and what was left of it when it was shrunk:\n%s\n%s", err, r, short)
-			}
+			answers := value(r.Try(func(r script.Script) ([]script.Answer, error) { return r.Play(s.Store, freshPrefix()) }))
 			for _, a := range answers {
 				if a.Verdict.Allowed {
 					allowed++

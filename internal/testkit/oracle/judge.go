@@ -9,6 +9,7 @@
 package oracle
 
 import (
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -20,7 +21,8 @@ import (
 type Log = hitlog.Log
 
 // Judge computes the right answer of a call from the log of the hits that were
-// admitted before the call, whatever the order of the hits in time.
+// admitted before the call, whatever the order of the hits in time. Its methods panic for
+// a limit that the ladder does not hold.
 type Judge struct {
 	Ladder tiers.Ladder
 	Skew   time.Duration // by which every window reaches further back than Per
@@ -30,22 +32,23 @@ type Judge struct {
 // Count returns the number that a Counter counts at the instant at in the window of a
 // limit: all hits since the start of the bucket that holds at-Reach, or since the start
 // of the period that holds at. The bucket belongs to the tier of the window's edge,
-// [tiers.Ladder.Finest], whose error Count returns.
-func (j Judge) Count(log *Log, at time.Time, limit counter.Limit) (int64, error) {
-	start, err := j.Start(at, limit)
-	if err != nil {
-		return 0, err
-	}
-	return log.Since(start), nil
+// [tiers.Ladder.Finest].
+func (j Judge) Count(log *Log, at time.Time, limit counter.Limit) int64 {
+	return log.Since(j.Start(at, limit))
 }
 
 // Start returns the start of the window that Count counts.
-func (j Judge) Start(at time.Time, limit counter.Limit) (time.Time, error) {
+func (j Judge) Start(at time.Time, limit counter.Limit) time.Time {
+	return j.start(at, limit, j.finest(limit))
+}
+
+// finest is the tier of the window's edge.
+func (j Judge) finest(limit counter.Limit) int {
 	fine, err := j.Ladder.Finest(limit.Window())
 	if err != nil {
-		return time.Time{}, err
+		panic(err)
 	}
-	return j.start(at, limit, fine), nil
+	return fine
 }
 
 // start is Start with the edge of the window in the given tier.
@@ -60,52 +63,35 @@ func (j Judge) start(at time.Time, limit counter.Limit, tier int) time.Time {
 
 // Allowed reports the answer that a Counter must give to a call of weight n at the
 // instant at: true if, for every limit, the hits of [Judge.Count] leave room for n.
-func (j Judge) Allowed(log *Log, at time.Time, n int64, limits counter.Limits) (bool, error) {
-	allowed := true
-	for _, limit := range limits {
-		count, err := j.Count(log, at, limit)
-		if err != nil {
-			return false, err
-		}
-		allowed = allowed && count+n <= limit.Max
-	}
-	return allowed, nil
+func (j Judge) Allowed(log *Log, at time.Time, n int64, limits counter.Limits) bool {
+	return !slices.ContainsFunc(limits, func(l counter.Limit) bool { return j.Count(log, at, l)+n > l.Max })
 }
 
 // Room returns the number of hits for which limit has room after an admitted call
 // of n hits at the instant at, and the least number that a Counter may tell if the
 // bucket at the left edge belongs to the decision tier.
-func (j Judge) Room(log *Log, at time.Time, n int64, limit counter.Limit) (room, least int64, err error) {
-	fine, err := j.Ladder.Finest(limit.Window())
-	if err != nil {
-		return 0, 0, err
-	}
+func (j Judge) Room(log *Log, at time.Time, n int64, limit counter.Limit) (room, least int64) {
 	left := func(tier int) int64 { return max(0, limit.Max-n-log.Since(j.start(at, limit, tier))) }
-	return left(fine), left(j.Ladder.Decision(limit.Window())), nil
+	return left(j.finest(limit)), left(j.Ladder.Decision(limit.Window()))
 }
 
 // Empty returns the time from the instant at until the window of a limit is empty
 // without other hits: until the last bucket with a hit has left it. late is the
 // same for the hits themselves, without the rest of their bucket. Both are 0 for a
 // window without hits.
-func (j Judge) Empty(log *Log, at time.Time, limit counter.Limit) (until, late time.Duration, err error) {
-	start, err := j.Start(at, limit)
-	if err != nil {
-		return 0, 0, err
-	}
-	newest, any := log.Newest(start)
+func (j Judge) Empty(log *Log, at time.Time, limit counter.Limit) (until, late time.Duration) {
+	newest, any := log.Newest(j.Start(at, limit))
 	if !any {
-		return 0, 0, nil
+		return 0, 0
 	}
 	if !limit.Period.IsZero() {
 		_, end := limit.Period.Span(newest.UnixNano())
 		until = time.Duration(end - at.UnixNano())
-		return until, until, nil
+		return until, until
 	}
-	fine, _ := j.Ladder.Finest(limit.Per) // as in Start
-	width, reach := j.Ladder.At(fine).Width, j.Reach(limit.Per)
+	width, reach := j.Ladder.At(j.finest(limit)).Width, j.Reach(limit.Per)
 	last := tiers.Bucket{Width: width, Index: tiers.Index(newest.UnixNano(), width)}
-	return last.End().Add(reach).Sub(at), newest.Add(reach).Sub(at), nil
+	return last.End().Add(reach).Sub(at), newest.Add(reach).Sub(at)
 }
 
 // Reach returns the distance from a call back to the start of a window of length
@@ -124,14 +110,11 @@ func (j Judge) Reach(per time.Duration) time.Duration {
 // [Judge.Allowed] is false, the call was denied for the width of a bucket or for
 // the reach beyond Per.
 func (j Judge) Exact(log *Log, at time.Time, n int64, limits counter.Limits) bool {
-	for _, limit := range limits {
-		from := at.Add(-limit.Per)
-		if !limit.Period.IsZero() {
-			from = j.start(at, limit, 0)
+	return !slices.ContainsFunc(limits, func(l counter.Limit) bool {
+		from := at.Add(-l.Per)
+		if !l.Period.IsZero() {
+			from = j.start(at, l, 0)
 		}
-		if log.Since(from)+n > limit.Max {
-			return false
-		}
-	}
-	return true
+		return log.Since(from)+n > l.Max
+	})
 }

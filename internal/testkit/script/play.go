@@ -40,7 +40,7 @@ func (s Script) Play(store backend.Store, prefix string) ([]Answer, error) {
 	w.exact = s.Exact || w.local
 	var answers []Answer
 	for i, call := range s.Calls {
-		now = Start.Add(time.Duration(call.At))
+		now = s.start().Add(time.Duration(call.At))
 		var refunded Call
 		if call.ofCall() {
 			refunded = s.Calls[call.N]
@@ -89,7 +89,7 @@ func (c Call) do(on *counter.Counter, answers []Answer, refunded Call) (a Answer
 	case "add":
 		err = on.Add(ctx, c.Asks[0].Key, c.N)
 	case "addat":
-		at := Start.Add(time.Duration(c.At) - c.Back)
+		at := on.Config().Now().Add(-c.Back)
 		if err = on.AddAt(ctx, c.Asks[0].Key, c.N, at); err == nil {
 			a.Added = at
 		} else if errors.Is(err, counter.ErrTooOld) && !errors.Is(err, counter.ErrStore) {

@@ -1,8 +1,10 @@
 package script
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -14,22 +16,12 @@ import (
 // after the edge of a bucket or of a period, and callers' clocks are apart by skew. One script of
 // three is longer and about one user who comes at an even pace and stays away for
 // longer than a tier is kept, again and again. The first hits of every other key
-// are backdated, further than the finest tier is kept.
+// are backdated, further than the finest tier is kept. Every second script is of a year
+// that is far from ours.
 func Random(r *rand.Rand, ladder tiers.Ladder, skew, settle time.Duration, n int) Script {
-	s := Script{Ladder: ladder, Skew: skew, Settle: settle}
-	g := generator{r: r, ladder: ladder, skew: skew, longest: ladder.At(ladder.Len() - 1).Keep,
+	s := Script{Ladder: ladder, Skew: skew, Settle: settle, Year: []int{0, 0, 0, 0, 1701, 1969, 2038, 2240}[r.IntN(8)]}
+	g := generator{Steps: NewSteps(r, s.start(), ladder), r: r, ladder: ladder, start: s.start().UnixNano(), skew: skew, longest: ladder.At(ladder.Len() - 1).Keep,
 		keys: []counter.Key{{Event: "a", Feature: "x"}, {Event: "a", Feature: "y"}, {Event: "b", Feature: "x"}}, usual: map[counter.Key]counter.Limits{}}
-	for _, w := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 5 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour} {
-		if _, err := ladder.Finest(w); err == nil {
-			g.windows = append(g.windows, w)
-		}
-	}
-	for _, i := range r.Perm(len(calendar)) { // few, whose ends matter to many calls
-		p, err := tiers.ParsePeriod(calendar[i])
-		if err == nil && len(g.periods) < 2 && (counter.Limits{{Period: p}}).Check(ladder) == nil {
-			g.periods = append(g.periods, p)
-		}
-	}
 	for _, k := range g.keys {
 		g.usual[k] = g.limits()
 	}
@@ -47,22 +39,82 @@ func Random(r *rand.Rand, ladder tiers.Ladder, skew, settle time.Duration, n int
 	return s
 }
 
+// Steps draws instants at, and near, the ends of buckets, of windows and of periods.
+type Steps struct {
+	r       *rand.Rand
+	ladder  tiers.Ladder
+	windows []time.Duration // that all ladders can count
+	periods []tiers.Period  // two of these
+}
+
 // calendar are periods that begin with a bucket of a day, an hour, half an hour and a
 // quarter of an hour.
 var calendar = []string{"day in UTC", "day in Asia/Kolkata", "day in Pacific/Chatham", "week in UTC", "week in Europe/Berlin",
 	"month in Asia/Tehran", "month from 31 in America/St_Johns", "month in UTC"}
 
+// NewSteps returns the Steps for limits on all of the ladders, from an instant on.
+func NewSteps(r *rand.Rand, from time.Time, ladders ...tiers.Ladder) Steps {
+	s := Steps{r: r, ladder: ladders[0]}
+	fit := func(limit counter.Limit) bool {
+		return !slices.ContainsFunc(ladders, func(l tiers.Ladder) bool { return (counter.Limits{limit}).Check(l) != nil })
+	}
+	for _, w := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 5 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour} {
+		if fit(counter.Limit{Per: w}) {
+			s.windows = append(s.windows, w)
+		}
+	}
+	for _, i := range r.Perm(len(calendar)) { // few, whose ends matter to many calls
+		p, err := tiers.ParsePeriod(calendar[i])
+		old := from.Year() < 1970 && !strings.HasSuffix(calendar[i], "UTC") // zones were some seconds off
+		if err == nil && !old && len(s.periods) < 2 && fit(counter.Limit{Period: p}) {
+			s.periods = append(s.periods, p)
+		}
+	}
+	return s
+}
+
+// Window returns the length of a window.
+func (s *Steps) Window() time.Duration { return s.windows[s.r.IntN(len(s.windows))] }
+
+// Limit returns a limit of a window, or of a period.
+func (s *Steps) Limit(most int64) counter.Limit {
+	if n := len(s.periods); n > 0 && s.r.IntN(3) == 0 {
+		return counter.Limit{Max: most, Period: s.periods[s.r.IntN(n)]}
+	}
+	return counter.Limit{Max: most, Per: s.Window()}
+}
+
+// Next returns an instant after another one, in nanoseconds since 1970.
+func (s *Steps) Next(now int64) int64 {
+	switch r := s.r; r.IntN(8) {
+	case 0: // to an edge, or near it
+		w := s.ladder.At(r.IntN(s.ladder.Len())).Width
+		next := (tiers.Index(now, w) + 1) * int64(w)
+		if n := len(s.periods); n > 0 && r.IntN(2) == 0 {
+			_, next = s.periods[r.IntN(n)].Span(now)
+		}
+		return max(now, next+int64(r.IntN(3)-1)*int64(r.IntN(2)*int(time.Millisecond)))
+	case 1: // out of a window, or nearly
+		return now + max(0, int64(s.Window())-int64(r.IntN(2))*int64(time.Second))
+	case 2, 3:
+		return now + r.Int64N(int64(s.Window())/4+1)
+	case 4, 5:
+		return now + r.Int64N(int64(2*time.Second))
+	}
+	return now
+}
+
 // generator makes the calls of a script.
 type generator struct {
+	Steps
 	r       *rand.Rand
 	ladder  tiers.Ladder
-	skew    time.Duration   // of the callers' clocks
-	longest time.Duration   // that a tier is kept
-	windows []time.Duration // that the ladder can count
-	periods []tiers.Period  // that the ladder can count
+	skew    time.Duration // of the callers' clocks
+	longest time.Duration // that a tier is kept
 	keys    []counter.Key
 	usual   map[counter.Key]counter.Limits
-	now     int64 // after [Start]
+	start   int64 // of the clock
+	now     int64 // after start
 
 	pace  int64 // the time between two calls of the user with an even pace; 0: no such user
 	visit int   // calls of this user that are left before a pause
@@ -70,17 +122,11 @@ type generator struct {
 	credited int // the first call that may be refunded: earlier hits may have been given back by a credit
 }
 
-func (g *generator) window() time.Duration { return g.windows[g.r.IntN(len(g.windows))] }
-
 func (g *generator) tier() tiers.Tier { return g.ladder.At(g.r.IntN(g.ladder.Len())) }
 
 func (g *generator) limits() (l counter.Limits) {
 	for range 1 + g.r.IntN(3) {
-		limit := counter.Limit{Max: int64(1 + g.r.IntN(12)), Per: g.window()}
-		if n := len(g.periods); n > 0 && g.r.IntN(3) == 0 {
-			limit.Per, limit.Period = 0, g.periods[g.r.IntN(n)]
-		}
-		l = append(l, limit)
+		l = append(l, g.Limit(int64(1+g.r.IntN(12))))
 	}
 	return l
 }
@@ -98,7 +144,7 @@ func (g *generator) ask() counter.Ask {
 
 // keepPace makes the first key the key of a user who comes at an even pace.
 func (g *generator) keepPace() {
-	per := g.window()
+	per := g.Window()
 	g.pace = int64(per) / (8 + g.r.Int64N(40))
 	limits := append(counter.Limits{{Max: int64(4 + g.r.IntN(40)), Per: per}}, g.limits()[1:]...)
 	for i := range limits {
@@ -125,28 +171,15 @@ func (g *generator) backdated() (calls []Call) {
 
 // wait lets time go on to the next call.
 func (g *generator) wait() {
-	r := g.r
-	switch step := r.IntN(8); {
+	switch {
 	case g.pace > 0 && g.visit > 0:
-		g.now += g.pace/2 + r.Int64N(g.pace+1)
+		g.now += g.pace/2 + g.r.Int64N(g.pace+1)
 		g.visit--
 	case g.pace > 0:
-		g.now += int64(g.tier().Keep)/8*(8+r.Int64N(3)) + int64(g.longest)/64*r.Int64N(3)
-		g.visit = 20 + r.IntN(60)
-	case step == 0: // to an edge, or near it
-		w := g.tier().Width
-		next := (tiers.Index(Start.UnixNano()+g.now, w)+1)*int64(w) - Start.UnixNano()
-		if n := len(g.periods); n > 0 && r.IntN(2) == 0 {
-			_, end := g.periods[r.IntN(n)].Span(Start.UnixNano() + g.now)
-			next = end - Start.UnixNano()
-		}
-		g.now = max(g.now, next+int64(r.IntN(3)-1)*int64(r.IntN(2)*int(time.Millisecond)))
-	case step == 1: // out of a window, or nearly
-		g.now += max(0, int64(g.window())-int64(r.IntN(2))*int64(time.Second))
-	case step <= 3:
-		g.now += r.Int64N(int64(g.window())/4 + 1)
-	case step <= 5:
-		g.now += r.Int64N(int64(2 * time.Second))
+		g.now += int64(g.tier().Keep)/8*(8+g.r.Int64N(3)) + int64(g.longest)/64*g.r.Int64N(3)
+		g.visit = 20 + g.r.IntN(60)
+	default:
+		g.now = g.Next(g.start+g.now) - g.start
 	}
 }
 
@@ -180,7 +213,7 @@ func (g *generator) call(after int) (c Call, ok bool) {
 	case 5:
 		c.Verb, c.Asks[0].Limits = "add", nil
 	case 6, 7:
-		c.Verb, c.N, c.Window, c.Asks[0].Limits = "count", 0, g.window(), nil
+		c.Verb, c.N, c.Window, c.Asks[0].Limits = "count", 0, g.Window(), nil
 	case 8, 9, 10:
 		if after == g.credited {
 			return c, false
@@ -224,16 +257,15 @@ func (g *generator) age() time.Duration {
 	}
 }
 
-// Any makes a script of one of the ladders, each with clocks that are further apart
-// than a bucket is wide or closer. The seed alone decides.
-func Any(seed uint64, ladders ...tiers.Ladder) Script {
-	r := rand.New(rand.NewPCG(seed, 0))
-	ladder := ladders[r.IntN(len(ladders))]
-	clocks := []struct{ skew, settle time.Duration }{{-1, -1}, {100 * time.Millisecond, -1}, {3 * time.Second, 10 * time.Second}, {ladder.At(0).Width * 9 / 8, time.Second}}
-	clock := clocks[r.IntN(len(clocks))]
-	s := Random(r, ladder, clock.skew, clock.settle, 80)
-	s.Exact = r.IntN(4) == 0
-	return s
+// Try plays s, and an error of play has the script as it was, and with the calls alone that
+// the failure needs.
+func (s Script) Try(play func(Script) ([]Answer, error)) ([]Answer, error) {
+	answers, err := play(s)
+	if err != nil {
+		short := s.Shrink(func(s Script) bool { _, err := play(s); return err != nil })
+		err = fmt.Errorf("%w\nthe script, and what was left of it when it was shrunk:\n%s\n%s", err, s, short)
+	}
+	return answers, err
 }
 
 // Shrink drops calls as long as the script that is left still fails.

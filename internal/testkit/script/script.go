@@ -21,8 +21,10 @@ package script
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,13 +43,14 @@ type Script struct {
 	Settle time.Duration
 
 	Exact bool // of the Counter's Config
+	Year  int  // of the first reading of the clock; 0: 2026
 
 	Calls []Call
 }
 
 // Call is one line of a [Script].
 type Call struct {
-	At     int64         // the caller's clock, in nanoseconds after [Start]
+	At     int64         // the caller's clock, in nanoseconds after the first reading
 	Verb   string        // take, peek, charge, takeall, add, addat, count, series, refund, settle, forget
 	N      int64         // weight; of a refund or a settle the place, from 0, of the call whose verdict it is about
 	Used   int64         // of a settle
@@ -56,8 +59,10 @@ type Call struct {
 	Back   time.Duration // of an addat: the age of the hits; of a series: the age of the first point
 }
 
-// Start is the first reading of the clock of every script.
-var Start = time.Date(2026, 2, 28, 21, 0, 0, 0, time.UTC)
+// start is the first reading of the clock.
+func (s Script) start() time.Time {
+	return time.Date(cmp.Or(s.Year, 2026), 2, 28, 21, 0, 0, 0, time.UTC)
+}
 
 // String is the form that [Parse] reads.
 func (s Script) String() string {
@@ -65,6 +70,9 @@ func (s Script) String() string {
 	fmt.Fprintf(&b, "ladder %s\nskew %s\nsettle %s\n", s.Ladder, s.Skew, s.Settle)
 	if s.Exact {
 		b.WriteString("exact\n")
+	}
+	if s.Year != 0 {
+		fmt.Fprintf(&b, "year %d\n", s.Year)
 	}
 	for _, c := range s.Calls {
 		b.WriteString(c.String())
@@ -76,41 +84,55 @@ func (s Script) String() string {
 // spaces makes limits one word.
 var spaces = strings.NewReplacer(", ", ",", " ", "~")
 
+// forms are the words behind each verb: fields of a Call, an ask, or any number of asks.
+var forms = map[string]string{
+	"take": "N ask", "peek": "N asks", "charge": "N asks", "takeall": "N asks", "add": "N ask", "addat": "N ask Back", "count": "ask Window",
+	"series": "ask Back Window", "refund": "N", "settle": "N Used", "forget": "ask",
+}
+
+// field is the number or the time of a name; nil: asks.
+func (c *Call) field(name string) any {
+	switch name {
+	case "N":
+		return &c.N
+	case "Used":
+		return &c.Used
+	case "Back":
+		return &c.Back
+	case "Window":
+		return &c.Window
+	}
+	return nil
+}
+
 // String is the line of a script.
 func (c Call) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s", c.At, c.Verb)
-	if !c.weightless() {
-		fmt.Fprintf(&b, " %d", c.N)
-	}
-	for _, a := range c.Asks {
-		b.WriteByte(' ')
-		if a.Charge {
-			b.WriteByte('+')
+	for name := range strings.FieldsSeq(forms[c.Verb]) {
+		switch field := c.field(name).(type) {
+		case *int64:
+			fmt.Fprintf(&b, " %d", *field)
+		case *time.Duration:
+			fmt.Fprintf(&b, " %s", *field)
+		default:
+			for _, a := range c.Asks {
+				b.WriteByte(' ')
+				if a.Charge {
+					b.WriteByte('+')
+				}
+				fmt.Fprintf(&b, "%s/%s", a.Key.Event, a.Key.Feature)
+				if len(a.Limits) > 0 {
+					fmt.Fprintf(&b, "=%s", spaces.Replace(a.Limits.String()))
+				}
+			}
 		}
-		fmt.Fprintf(&b, "%s/%s", a.Key.Event, a.Key.Feature)
-		if len(a.Limits) > 0 {
-			fmt.Fprintf(&b, "=%s", spaces.Replace(a.Limits.String()))
-		}
-	}
-	switch c.Verb {
-	case "count":
-		fmt.Fprintf(&b, " %s", c.Window)
-	case "addat":
-		fmt.Fprintf(&b, " %s", c.Back)
-	case "series":
-		fmt.Fprintf(&b, " %s %s", c.Back, c.Window)
-	case "settle":
-		fmt.Fprintf(&b, " %d", c.Used)
 	}
 	return b.String()
 }
 
 // ofCall reports whether c is about the verdict of an earlier call.
 func (c Call) ofCall() bool { return c.Verb == "refund" || c.Verb == "settle" }
-
-// weightless reports whether the line of c has no N.
-func (c Call) weightless() bool { return c.Verb == "count" || c.Verb == "series" || c.Verb == "forget" }
 
 // Parse reads a script. Its keys are words without "/" and "=". The error
 // shows the line.
@@ -127,6 +149,8 @@ func Parse(text string) (s Script, err error) {
 			s.Settle, err = time.ParseDuration(rest)
 		case "exact":
 			s.Exact = true
+		case "year":
+			s.Year, err = strconv.Atoi(rest)
 		default:
 			var c Call
 			c, err = parseCall(strings.Fields(lines.Text()))
@@ -151,59 +175,38 @@ func Load(file string) (Script, error) {
 	return Parse(string(text))
 }
 
-func parseCall(f []string) (c Call, err error) {
-	if len(f) < 3 {
-		return c, fmt.Errorf("%d words, want a time, a verb, and whom it is about", len(f))
+func parseCall(words []string) (c Call, err error) {
+	if len(words) < 3 {
+		return c, fmt.Errorf("%d words, want a time, a verb, and whom it is about", len(words))
 	}
-	if c.At, err = strconv.ParseInt(f[0], 10, 64); err != nil {
+	if c.At, err = strconv.ParseInt(words[0], 10, 64); err != nil {
 		return c, err
 	}
-	c.Verb, f = f[1], f[2:]
-	var durations []*time.Duration // at the end of the line
-	switch c.Verb {
-	case "take", "peek", "charge", "takeall", "add", "refund", "settle", "forget":
-	case "addat":
-		durations = []*time.Duration{&c.Back}
-	case "count":
-		durations = []*time.Duration{&c.Window}
-	case "series":
-		durations = []*time.Duration{&c.Back, &c.Window}
-	default:
+	c.Verb, words = words[1], words[2:]
+	form := strings.Fields(forms[c.Verb])
+	if len(form) == 0 {
 		return c, fmt.Errorf("no verb %q", c.Verb)
 	}
-	if !c.weightless() {
-		if c.N, err = strconv.ParseInt(f[0], 10, 64); err != nil {
-			return c, err
-		}
-		f = f[1:]
+	if i := slices.Index(form, "asks"); i >= 0 {
+		form = slices.Insert(form, i, slices.Repeat([]string{"ask"}, max(0, len(words)-len(form)))...)
 	}
-	if c.Verb == "settle" {
-		if len(f) != 1 {
-			return c, fmt.Errorf("%d words after the call, want the hits used", len(f))
-		}
-		c.Used, err = strconv.ParseInt(f[0], 10, 64)
-		return c, err
+	if len(words) != len(form) {
+		return c, fmt.Errorf("%d words after the verb, want %s", len(words), forms[c.Verb])
 	}
-	if len(durations) > 0 {
-		if len(f) != 1+len(durations) {
-			return c, fmt.Errorf("want a key and %d duration(s)", len(durations))
+	for i, word := range words {
+		switch field := c.field(form[i]).(type) {
+		case *int64:
+			*field, err = strconv.ParseInt(word, 10, 64)
+		case *time.Duration:
+			*field, err = time.ParseDuration(word)
+		default:
+			var a counter.Ask
+			a, err = parseAsk(word)
+			c.Asks = append(c.Asks, a)
 		}
-		for i, d := range durations {
-			if *d, err = time.ParseDuration(f[1+i]); err != nil {
-				return c, err
-			}
-		}
-		f = f[:1]
-	}
-	for _, word := range f {
-		a, err := parseAsk(word)
 		if err != nil {
 			return c, err
 		}
-		c.Asks = append(c.Asks, a)
-	}
-	if (c.Verb == "refund") != (len(c.Asks) == 0) {
-		return c, fmt.Errorf("%d keys", len(c.Asks))
 	}
 	return c, nil
 }

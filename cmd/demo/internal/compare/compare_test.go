@@ -306,7 +306,7 @@ func TestDecisions(t *testing.T) {
 				for key := range log.keys {
 					var admitted oracle.Log
 					for _, hit := range tried.hits(nil, key, i) {
-						right := try.To(judge.Allowed(&admitted, hit.At, 1, counter.Limits{limit}))(t)
+						right := judge.Allowed(&admitted, hit.At, 1, counter.Limits{limit})
 						require.Equal(t, right, hit.Admitted, "seed %d, %s: %s at %s", seed, text, l, hit.At)
 						if hit.Admitted {
 							admitted.Add(hit.At, 1)
