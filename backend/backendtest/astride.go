@@ -9,6 +9,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/child"
 )
 
 // crowd are the callers of [astrideOfProcesses], by their patience.
@@ -31,7 +32,7 @@ var crowdsAstride = []crowd{
 // callers refuse each other. Never too many are admitted; patient callers leave no place
 // empty; and no loser is told a longer wait than a lone caller's afterwards, plus
 // Skew + Settle.
-func astrideOfProcesses(children []*child, store backend.Store, prefix string, out io.Writer) {
+func astrideOfProcesses(children []*child.Process, store backend.Store, prefix string, out io.Writer) {
 	for _, crowd := range crowdsAstride {
 		rounds := roundsOf(crowd.rounds)
 		var found astride
@@ -63,7 +64,7 @@ type astride struct {
 
 // race adds a round, and stops at an error of the store or at more admitted calls than
 // places.
-func (a *astride) race(children []*child, store backend.Store, prefix string, crowd crowd, round int) {
+func (a *astride) race(children []*child.Process, store backend.Store, prefix string, crowd crowd, round int) {
 	limit := []string{"7/d", "7/h", "7/m", "7 per day in UTC"}[round%4]
 	width := []time.Duration{time.Hour, time.Hour, time.Minute, 24 * time.Hour}[round%4]
 	start := time.Now().Add(20 * time.Millisecond)
@@ -74,10 +75,17 @@ func (a *astride) race(children []*child, store backend.Store, prefix string, cr
 	boundary := middle.Truncate(width).Add(width)
 	o := order{Race: fmt.Sprint(crowd.timeout, round), Limits: limit, Start: start, Within: within, Shift: boundary.Sub(middle), Timeout: crowd.timeout}
 	r := all(children, o)
-	a.taken, a.failed, a.slowest = a.taken+min(places, len(r.Admitted)), a.failed+r.Failed, max(a.slowest, r.Slowest)
+	a.taken, a.failed = a.taken+min(places, len(r.hits)), a.failed+r.failed
 	var labels []time.Time
-	for _, h := range r.Admitted {
-		labels = append(labels, h.Label)
+	var told time.Time // of the latest
+	for _, out := range r.all {
+		a.slowest = max(a.slowest, out.Took)
+		if out.Told.After(told) {
+			told = out.Told
+		}
+		if out.Hit != nil {
+			labels = append(labels, out.Hit.Label)
+		}
 	}
 	if n := fullestPeriod(counter.MustLimits(limit)[0], labels); n > places {
 		failf("%s, patience %s, round %d: %d admitted across the end of a bucket, want at most %d", limit, crowd.timeout, round, n, places)
@@ -85,7 +93,7 @@ func (a *astride) race(children []*child, store backend.Store, prefix string, cr
 	// A lone caller afterwards, on the clock that is right.
 	now, c := time.Now(), value(counter.New(store, o.config(prefix)))
 	v := value(c.Peek(context.Background(), counter.Key{Event: "race", Feature: o.Race}, 1, counter.MustLimits(limit)))
-	if beyond := toldBeyond(r.Told, now.Add(v.RetryAfter)); beyond > 0 {
+	if beyond := toldBeyond(told, now.Add(v.RetryAfter)); beyond > 0 {
 		a.misled++
 		a.wrong = max(a.wrong, beyond)
 	}

@@ -1,18 +1,17 @@
 package backendtest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/promise"
+	"github.com/abacus-go/abacus/internal/testkit/child"
 	"github.com/abacus-go/abacus/internal/testkit/long"
 )
 
@@ -25,16 +24,15 @@ import (
 // needs, such as an address; start is called once. open makes the store of a
 // process. The processes are the running test binary, called again for the test
 // that calls Processes: the test should do nothing else, at least not before. In
-// the further processes start is not called, and Processes does not return.
+// the further processes start is not called, and Processes does not return. The system
+// must let processes inherit files, as Unix does.
 //
 //	func TestProcesses(t *testing.T) {
 //		backendtest.Processes(t, startServer, func(addr string) (backend.Store, error) { return dial(addr) })
 //	}
 func Processes(t *testing.T, start func(t testing.TB) (where string), open func(where string) (backend.Store, error)) {
 	t.Helper()
-	if isChild() {
-		serveChild(t, open)
-	}
+	serveChild(open)
 	if err := processes(t.Name(), start(t), open); err != nil {
 		t.Error(err)
 	}
@@ -50,10 +48,10 @@ const (
 // processes is the part of Processes for the first process.
 func processes(test, where string, open func(string) (backend.Store, error)) (err error) {
 	prefix := freshPrefix()
-	var children []*child
+	var children []*child.Process
 	defer func() {
 		for _, c := range children {
-			err = errors.Join(err, c.end())
+			err = errors.Join(err, c.Close(), c.Wait())
 		}
 	}()
 	for i := range crew {
@@ -74,32 +72,42 @@ func processes(test, where string, open func(string) (backend.Store, error)) (er
 	})
 }
 
-// all asks every child at once, and returns the sum of their reports.
-func all(children []*child, o order) (sum report) {
+// results are the calls of an order, by all children.
+type results struct {
+	all    []outcome
+	hits   []admission
+	failed int
+	last   string // of the failures
+}
+
+// all asks every child at once.
+func all(children []*child.Process, o order) (r results) {
 	reports := make([]report, len(children))
-	together(len(children), func(i int) { reports[i] = value(children[i].ask(o)) })
-	for _, r := range reports {
-		sum.Admitted = append(sum.Admitted, r.Admitted...)
-		sum.Denied, sum.Failed = sum.Denied+r.Denied, sum.Failed+r.Failed
-		sum.Failure = cmp.Or(r.Failure, sum.Failure)
-		sum.Slowest = max(sum.Slowest, r.Slowest)
-		if r.Told.After(sum.Told) {
-			sum.Told = r.Told
+	together(len(children), func(i int) { reports[i] = ask(children[i], o) })
+	for _, report := range reports {
+		r.all = append(r.all, report.Calls...)
+	}
+	for _, out := range r.all {
+		if out.Hit != nil {
+			r.hits = append(r.hits, *out.Hit)
+		}
+		if out.Failed != "" {
+			r.failed, r.last = r.failed+1, out.Failed
 		}
 	}
-	return sum
+	return r
 }
 
 // raceOfProcesses has 40 racers in all processes for 7 places.
-func raceOfProcesses(children []*child, store backend.Store, prefix string) {
+func raceOfProcesses(children []*child.Process, store backend.Store, prefix string) {
 	for round := range long.Rounds(12, 42) {
 		o := order{Race: fmt.Sprint("race", round), Limits: []string{"7/d", "7/m, 9/h, 8/d", "8/h, 7 per day in UTC"}[round%3], Shift: time.Until(noon), Timeout: 10 * time.Second}
 		r := all(children, o)
-		if r.Failed > 0 {
-			failf("%d processes, %s, round %d: %d calls failed: %s", len(children), o.Limits, round, r.Failed, r.Failure)
+		if r.failed > 0 {
+			failf("%d processes, %s, round %d: %d calls failed: %s", len(children), o.Limits, round, r.failed, r.last)
 		}
-		if len(r.Admitted) != places {
-			failf("%d processes, %s, round %d: %d admitted, want %d", len(children), o.Limits, round, len(r.Admitted), places)
+		if len(r.hits) != places {
+			failf("%d processes, %s, round %d: %d admitted, want %d", len(children), o.Limits, round, len(r.hits), places)
 		}
 		c := value(counter.New(store, o.config(prefix)))
 		n := value(c.Count(context.Background(), counter.Key{Event: "race", Feature: o.Race}, 24*time.Hour))
@@ -115,14 +123,14 @@ func (o order) config(prefix string) counter.Config {
 }
 
 // windowOfProcesses has all processes hit a key for some seconds.
-func windowOfProcesses(children []*child) {
+func windowOfProcesses(children []*child.Process) {
 	o := order{For: 5 * time.Second, Limits: "5/s, 9/3s"}
 	r := all(children, o)
-	if len(r.Admitted) == 0 || r.Denied == 0 {
-		failf("%d processes: %d admitted, %d denied, %d failed: that proves nothing", len(children), len(r.Admitted), r.Denied, r.Failed)
+	if denied := len(r.all) - len(r.hits) - r.failed; len(r.hits) == 0 || denied == 0 {
+		failf("%d processes: %d admitted, %d denied, %d failed: that proves nothing", len(children), len(r.hits), denied, r.failed)
 	}
 	for _, limit := range counter.MustLimits(o.Limits) {
-		if n := fullest(r.Admitted, limit.Per); n > limit.Max {
+		if n := fullest(r.hits, limit.Per); n > limit.Max {
 			failf("%d processes, limit %s: %d admitted within a window", len(children), limit, n)
 		}
 	}
@@ -141,6 +149,3 @@ func fullest(hits []admission, per time.Duration) int64 {
 	}
 	return max(promise.Fullest(labels, per), promise.Fullest(instants, per))
 }
-
-// isChild reports whether Processes has begun this process.
-func isChild() bool { return slices.ContainsFunc(os.Environ(), isJob) }

@@ -97,9 +97,7 @@ func TestProcessesBite(t *testing.T) {
 		{"", func(string) (backend.Store, error) { return nil, errors.New("nobody is there") }, "nobody is there"},
 	} {
 		t.Run(fmt.Sprintf("%s, %s", row.fault, row.want), func(t *testing.T) {
-			if isChild() {
-				serveChild(t, row.open)
-			}
+			serveChild(row.open)
 			err := processes(t.Name(), listen(t, newServer(row.fault)), row.open)
 			require.Error(t, err)
 			require.Regexp(t, row.want, err.Error())

@@ -15,9 +15,9 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/internal/testkit/child"
 	"github.com/abacus-go/abacus/internal/testkit/history"
 	"github.com/abacus-go/abacus/internal/testkit/long"
-	"github.com/abacus-go/abacus/internal/testkit/program"
 	"github.com/abacus-go/abacus/internal/testkit/race"
 )
 
@@ -27,7 +27,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	program.Serve(serve)
+	child.Serve(serve)
 	if os.Getenv(parentVariable) != "" {
 		parent()
 	}
@@ -305,7 +305,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	for _, w := range c.worlds {
 		require.Empty(t, w.processes)
 		require.GreaterOrEqual(t, w.left.ended, w.crew)
-		require.Zero(t, w.left.goroutines, w.left.stacks)
+		require.Zero(t, w.left.processes, w.left.stacks)
 		require.Zero(t, w.left.conns)
 		for _, server := range w.servers {
 			require.NoDirExists(t, server.Dir())

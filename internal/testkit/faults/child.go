@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +18,8 @@ import (
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/internal/testkit/program"
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"go.uber.org/goleak"
 )
 
 // plants are breaks for the store of a process. With a plant a test proves the
@@ -27,12 +28,13 @@ var plants = map[string]func(backend.Store) backend.Store{}
 
 // serve does the job in its input.
 func serve(orders *json.Decoder, out *os.File) error {
+	logging.Disable() // of go-redis: faults are meant
 	t := &teller{out: out}
 	var j job
 	if err := orders.Decode(&j); err != nil {
 		return err
 	}
-	before := runtime.NumGoroutine()
+	before := goleak.IgnoreCurrent()
 	store, closeStore, err := open(j)
 	if err != nil {
 		return err
@@ -60,14 +62,15 @@ func serve(orders *json.Decoder, out *os.File) error {
 	if err := work(callers, &j, t, orders); err != nil {
 		return err
 	}
-	d := &leftovers{Before: before}
+	d := &leftovers{}
 	for _, c := range callers {
 		d.Pauses += c.clock.pauses()
 	}
 	if err := closeStore(); err != nil {
 		return fmt.Errorf("close the store: %w", err)
 	}
-	d.After, d.Stacks = awaitEnd(before)
+	d.Stacks = program.Left(before)
+	d.Stacks = d.Stacks[:min(len(d.Stacks), 3000)] // a line must fit into a pipe at once
 	t.tell(&line{Done: d})
 	return nil
 }
@@ -118,16 +121,6 @@ func within(limit time.Duration, is func() bool) bool {
 		}
 	}
 	return true
-}
-
-// awaitEnd waits until there are no more goroutines than before, and returns how
-// many there are, and what they do if there are more.
-func awaitEnd(before int) (after int, stacks string) {
-	if within(endTime, func() bool { after = runtime.NumGoroutine(); return after <= before }) {
-		return after, ""
-	}
-	text := make([]byte, 3000) // a line must fit into a pipe at once
-	return after, string(text[:runtime.Stack(text, true)])
 }
 
 // open opens the store of a world.

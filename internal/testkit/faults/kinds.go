@@ -35,17 +35,9 @@ const lossOfBuckets = "the store keeps its buckets"
 // kinds are the faults, in the order of the page.
 var kinds = []kind{
 	{name: "server stands still", means: "SIGSTOP, for 10 ms to 2.5 s", weight: 6, where: network,
-		do: func(s *strike) {
-			s.node.Pause()
-			s.sleep(s.long())
-			s.node.Resume()
-		}},
+		do: func(s *strike) { s.while(s.long(), s.node.Pause, s.node.Resume) }},
 	{name: "server killed, data kept", means: "SIGKILL and a restart, `appendonly yes`, `appendfsync always`", weight: 3, where: keepsData, severs: true,
-		do: func(s *strike) {
-			s.node.Kill()
-			s.sleep(s.short())
-			s.node.Restart()
-		}},
+		do: func(s *strike) { s.while(s.short(), s.node.Kill, s.node.Restart) }},
 	{name: "server killed, data lost", means: "SIGKILL and an empty restart", breaks: lossOfBuckets, weight: 1, where: onLosing, severs: true, loses: history.Everything,
 		do: func(s *strike) {
 			s.node.Kill()
@@ -86,26 +78,18 @@ var kinds = []kind{
 		do: func(s *strike) { s.process.stop(s.long()) }},
 	{name: "caller process killed", means: "SIGKILL, and another one in its place", weight: 2, where: everywhere, severs: true,
 		do: func(s *strike) {
-			s.process.kill()
-			s.sleep(s.short())
-			s.report(s.start(s.process.links))
+			s.while(s.short(), s.process.kill, func() { s.report(s.start(s.process.links)) })
 		}},
 	{name: standsStill, means: "between reading its clock and using the reading, for up to 300 ms, in memory up to 3 s", where: none},
 	{name: "link silent", means: "nothing arrives, either way, for 10 ms to 2.5 s", weight: 6, where: network,
-		do: func(s *strike) {
-			s.links.each((*servertest.Proxy).Pause)
-			s.sleep(s.long())
-			s.links.each((*servertest.Proxy).Resume)
-		}},
+		do: func(s *strike) { s.onLinks(s.long(), (*servertest.Proxy).Pause, (*servertest.Proxy).Resume) }},
 	{name: "requests late", means: "by 10 to 410 ms, answers are not", weight: 6, where: network,
 		do: func(s *strike) { s.delay(s.short(), 0) }},
 	{name: "answers late", means: "by 10 to 410 ms, requests are not", weight: 6, where: network,
 		do: func(s *strike) { s.delay(0, s.short()) }},
 	{name: "answers lost", means: "requests arrive, answers do not, then the connections are closed", weight: 4, where: network, severs: true,
 		do: func(s *strike) {
-			s.links.each(func(p *servertest.Proxy) { p.DropReplies(true) })
-			s.sleep(s.short())
-			s.links.each(func(p *servertest.Proxy) {
+			s.onLinks(s.short(), func(p *servertest.Proxy) { p.DropReplies(true) }, func(p *servertest.Proxy) {
 				p.Cut()
 				p.DropReplies(false)
 			})
@@ -142,23 +126,31 @@ var kinds = []kind{
 		}},
 }
 
+// while begins something, and ends it after a time.
+func (s *strike) while(d time.Duration, begin, end func()) {
+	begin()
+	s.sleep(d)
+	end()
+}
+
+// onLinks is while for each of the links.
+func (s *strike) onLinks(d time.Duration, begin, end func(*servertest.Proxy)) {
+	s.while(d, func() { s.links.each(begin) }, func() { s.links.each(end) })
+}
+
 // damage damages answers for some time. Sentinels do not lie about lengths: to an empty
 // list of the master's address, which none sends, go-redis v9.22.0 and v9.23.0 panic.
 func (s *strike) damage(kind servertest.Damage) {
-	s.links.each(func(p *servertest.Proxy) {
+	s.onLinks(s.short(), func(p *servertest.Proxy) {
 		if kind != servertest.Lies || slices.Index(s.process.links, p) < len(s.servers) {
 			p.Damage(kind, s.rng.Uint64())
 		}
-	})
-	s.sleep(s.short())
-	s.links.each(func(p *servertest.Proxy) { p.Damage(servertest.Whole, 0) })
+	}, func(p *servertest.Proxy) { p.Damage(servertest.Whole, 0) })
 }
 
 // delay makes the links late for some time.
 func (s *strike) delay(requests, answers time.Duration) {
-	s.links.each(func(p *servertest.Proxy) { p.Delay(requests, answers) })
-	s.sleep(s.long())
-	s.links.each(func(p *servertest.Proxy) { p.Delay(0, 0) })
+	s.onLinks(s.long(), func(p *servertest.Proxy) { p.Delay(requests, answers) }, func(p *servertest.Proxy) { p.Delay(0, 0) })
 }
 
 // often does something to the links, one to five times.

@@ -21,6 +21,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/abacus-go/abacus/internal/testkit/child"
 	"github.com/abacus-go/abacus/internal/testkit/page"
 	"github.com/abacus-go/abacus/internal/testkit/program"
 )
@@ -29,14 +30,12 @@ import (
 type cli struct {
 	For  time.Duration `default:"10m" help:"How long callers call. Default: ${default}."`
 	Seed uint64        `help:"Which calls are made and which faults come, as far as real time allows. Default: one by chance, printed."`
-	Rate float64       `default:"320" help:"Calls a second, in all. Default: ${default}."`
-	Calm time.Duration `default:"350ms" help:"Time between two faults of one store, in the mean. Default: ${default}."`
 	Only string        `enum:"${names}" default:"" help:"The one store to try, as the page names it. Default: all."`
 	program.Page
 }
 
 func main() {
-	program.Serve(serve)
+	child.Serve(serve)
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -57,10 +56,14 @@ func (c *cli) Run(interrupted context.Context, stderr io.Writer) (text string, b
 	fmt.Fprintln(stderr, "faults: seed", c.Seed)
 	ctx, cancel := context.WithTimeout(interrupted, c.For)
 	defer cancel()
-	run := &campaign{seed: c.Seed, rate: c.Rate, calm: c.Calm, only: c.Only}
-	progress := program.NewProgress(stderr, int(c.For/time.Second))
-	err = run.run(ctx, func(*campaign) { progress.Time(time.Since(run.Began), c.For, run.summary) })
-	progress.Clear()
+	run := &campaign{seed: c.Seed, rate: 320, calm: 350 * time.Millisecond, only: c.Only}
+	next := time.Minute
+	err = run.run(ctx, func(*campaign) {
+		if spent := time.Since(run.Began); spent >= next {
+			next += time.Minute
+			fmt.Fprintf(stderr, "%s of %s: %s\n", spent.Round(time.Second), c.For, run.summary())
+		}
+	})
 	for _, w := range run.worlds {
 		for _, f := range w.report().Findings {
 			fmt.Fprintf(stderr, "\n%s: %s", w.name, &f)
@@ -71,19 +74,15 @@ func (c *cli) Run(interrupted context.Context, stderr io.Writer) (text string, b
 
 // Validate refuses what cannot be run.
 func (c *cli) Validate() error {
-	if c.For <= 0 || c.Rate <= 0 || c.Calm < 0 {
-		return fmt.Errorf("--for is %v, --rate %v, --calm %v: want more than zero", c.For, c.Rate, c.Calm)
+	if c.For <= 0 {
+		return fmt.Errorf("--for is %v, want more than zero", c.For)
 	}
 	return nil
 }
 
 // Again is the command line that does the same again.
 func (c *cli) Again() string {
-	s := fmt.Sprintf("go run ./internal/testkit/faults --for %v --seed %d --rate %v --calm %v", c.For, c.Seed, c.Rate, c.Calm)
-	if c.Only != "" {
-		s += fmt.Sprintf(" --only %q", c.Only)
-	}
-	return s
+	return fmt.Sprintf("go run ./internal/testkit/faults --for %v --seed %d --only %q", c.For, c.Seed, c.Only)
 }
 
 // summary says in a few words how far it is.
@@ -101,8 +100,8 @@ func (c *campaign) verdict() error {
 		if r := w.report(); r.Bad > 0 {
 			errs = append(errs, fmt.Errorf("%s: %d breaks of the promises", w.name, r.Bad))
 		}
-		if w.left.goroutines > 0 || w.left.conns > 0 {
-			errs = append(errs, fmt.Errorf("%s: %d goroutines and %d connections are left\n%s", w.name, w.left.goroutines, w.left.conns, w.left.stacks))
+		if w.left.processes > 0 || w.left.conns > 0 {
+			errs = append(errs, fmt.Errorf("%s: goroutines in %d processes and %d connections are left\n%s", w.name, w.left.processes, w.left.conns, w.left.stacks))
 		}
 	}
 	return errors.Join(errs...)

@@ -20,7 +20,7 @@ import (
 const parentVariable = "ABACUS_FAULTS_PARENT"
 
 func parent() {
-	code := run([]string{"--for", "1m", "--rate", "50", "--only", "redis"}, io.Discard, os.Stderr)
+	code := run([]string{"--for", "1m", "--only", "redis"}, io.Discard, os.Stderr)
 	os.Exit(code)
 }
 
@@ -72,7 +72,7 @@ func TestCommandLine(t *testing.T) {
 	var out bytes.Buffer
 	require.Zero(t, run([]string{"--help"}, &out, os.Stderr))
 	require.Contains(t, out.String(), "--seed")
-	for _, args := range [][]string{{"--for", "-1s"}, {"--for", "0s"}, {"--rate", "0"}, {"--only", "nothing"}, {"--what"}, {"more"}} {
+	for _, args := range [][]string{{"--for", "-1s"}, {"--for", "0s"}, {"--only", "nothing"}, {"--what"}, {"more"}} {
 		require.Equal(t, 2, run(args, io.Discard, io.Discard), args)
 	}
 }

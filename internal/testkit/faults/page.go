@@ -142,7 +142,7 @@ func (c *campaign) byFault() string {
 func (c *campaign) leftover() string {
 	return c.byWorld(
 		c.row("processes that ended", func(w *world, _ *history.Report) string { return strconv.Itoa(w.left.ended) }),
-		c.row("goroutines left", func(w *world, _ *history.Report) string { return strconv.Itoa(w.left.goroutines) }),
+		c.row("processes with goroutines left", func(w *world, _ *history.Report) string { return strconv.Itoa(w.left.processes) }),
 		c.row("connections left", func(w *world, _ *history.Report) string {
 			if w.local() {
 				return "-"

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/abacus-go/abacus/internal/testkit/program"
+	"github.com/abacus-go/abacus/internal/testkit/child"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -13,7 +13,7 @@ type process struct {
 	world  *world
 	number int
 	links  links
-	*program.Process
+	*child.Process
 	gone chan struct{} // closed when the process is dead and all its lines are noted
 
 	// The world's mu guards these.
@@ -45,7 +45,7 @@ func (w *world) start(links links) error {
 		j.Each, j.Skew = 12, 0
 	}
 	var err error
-	if p.Process, err = program.Again(); err != nil {
+	if p.Process, err = child.Start(); err != nil {
 		return err
 	}
 	w.mu.Lock()

@@ -58,9 +58,8 @@ type call struct {
 
 // leftovers counts the resources of a process after all stores are closed.
 type leftovers struct {
-	Before, After int // goroutines
-	Pauses        int64
-	Stacks        string // of what is left
+	Pauses int64
+	Stacks string // of the goroutines that are left
 }
 
 // teller writes lines.

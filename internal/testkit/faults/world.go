@@ -60,10 +60,10 @@ type latency struct{ took, timeout time.Duration }
 
 // leftover counts the resources left behind by a world.
 type leftover struct {
-	ended      int // processes that ended by themselves
-	goroutines int // more than before, in all of them
-	conns      int // connections to the server more than before
-	stacks     string
+	ended     int // processes that ended by themselves
+	processes int // with goroutines more than before
+	conns     int // connections to the server more than before
+	stacks    string
 }
 
 // serve sets the servers of the world, all for callers to connect to.
@@ -129,9 +129,9 @@ func (w *world) note(p *process, l *line) {
 	case l.Done != nil:
 		p.done = l.Done
 		w.left.ended++
-		w.left.goroutines += max(0, l.Done.After-l.Done.Before)
 		if l.Done.Stacks != "" {
 			w.left.stacks = l.Done.Stacks
+			w.left.processes++
 		}
 		w.faults[standsStill] += int(l.Done.Pauses)
 	}

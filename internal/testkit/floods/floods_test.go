@@ -13,13 +13,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/internal/testkit/child"
 	"github.com/abacus-go/abacus/internal/testkit/long"
-	"github.com/abacus-go/abacus/internal/testkit/program"
 	"github.com/abacus-go/abacus/limiter"
 )
 
 func TestMain(m *testing.M) {
-	program.Serve(serve)
+	child.Serve(serve)
 	os.Exit(m.Run())
 }
 

@@ -20,6 +20,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/abacus-go/abacus/internal/testkit/child"
 	"github.com/abacus-go/abacus/internal/testkit/program"
 )
 
@@ -32,7 +33,7 @@ type cli struct {
 }
 
 func main() {
-	program.Serve(serve)
+	child.Serve(serve)
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -48,14 +49,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 // Run is the method of [program.Options].
 func (c *cli) Run(ctx context.Context, stderr io.Writer) (page string, broken, err error) {
 	campaign, over := newCampaign(c.Runs, c.Only, c.Match), 0
-	progress := program.NewProgress(stderr, len(campaign.trials))
 	err = campaign.run(ctx, func(done ...*trial) {
 		for _, t := range done {
 			over++
-			progress.Show(over, fmt.Sprintf("%d of %d", over, len(campaign.trials)), fmt.Sprintf("%s: %s let through", t, t.letThrough()))
+			fmt.Fprintf(stderr, "%d of %d: %s: %s let through\n", over, len(campaign.trials), t, t.letThrough())
 		}
 	})
-	progress.Clear()
 	if breaks := campaign.broken(); len(breaks) > 0 {
 		broken = errors.New(strings.Join(breaks, "\n"))
 	}
@@ -72,12 +71,5 @@ func (c *cli) Validate() error {
 
 // Again is the command line that does the same again.
 func (c *cli) Again() string {
-	s := fmt.Sprintf("go run ./internal/testkit/floods --runs %d", c.Runs)
-	if c.Only != "" {
-		s += " --only " + c.Only
-	}
-	if c.Match != "" {
-		s += fmt.Sprintf(" --match %q", c.Match)
-	}
-	return s
+	return fmt.Sprintf("go run ./internal/testkit/floods --runs %d --only %q --match %q", c.Runs, c.Only, c.Match)
 }

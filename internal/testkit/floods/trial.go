@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/child"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/internal/testkit/program"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
@@ -93,13 +94,13 @@ func startStore(t testing.TB, kind string) *servertest.Server {
 
 // process is a service in a process of its own, seen from the outside.
 type process struct {
-	*program.Process
+	*child.Process
 	addr string
 }
 
 // start starts a service on a store, which is killed at the end of tb.
 func (t *trial) start(tb testing.TB, store string) (*process, error) {
-	p, err := program.Again()
+	p, err := child.Start()
 	if err != nil {
 		return nil, err
 	}

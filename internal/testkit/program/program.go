@@ -1,6 +1,5 @@
-// Package program has the parts that the programs of the kit share: a command line, a
-// page, and a line or a bar about the progress; and further processes of the same
-// program.
+// Package program has the parts that the programs of the kit share: a command line and a
+// page, and stores that are closed again.
 package program
 
 import (
@@ -14,8 +13,9 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
+	"go.uber.org/goleak"
+
+	"github.com/abacus-go/abacus/backend"
 )
 
 // Interrupted is the exit code after an interrupt.
@@ -85,47 +85,36 @@ func Run(name, about string, options Options, names, args []string, stdout, stde
 	return 0
 }
 
-// Progress shows how far a program is: on a terminal by a bar, otherwise by lines.
-type Progress struct {
-	w    io.Writer
-	bar  *progressbar.ProgressBar // nil: lines
-	next time.Duration            // of the next line about the time
+// Sleep waits, at most until ctx is done.
+func Sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
-// NewProgress makes the Progress of so many steps.
-func NewProgress(w io.Writer, steps int) *Progress {
-	p := &Progress{w: w, next: time.Minute}
-	if file, is := w.(*os.File); is && term.IsTerminal(int(file.Fd())) {
-		p.bar = progressbar.NewOptions(steps, progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(30),
-			progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish())
+// Left says which goroutines are left of those that are not known, after a time that is
+// enough for all to end; "": none.
+func Left(known goleak.Option) (stacks string) {
+	for began := time.Now(); time.Since(began) < 20*time.Second; {
+		err := goleak.Find(known) // waits
+		if err == nil {
+			return ""
+		}
+		stacks = err.Error()
 	}
-	return p
+	return stacks
 }
 
-// Show says how far it is: by the number of steps that are done and what is said, or
-// by a line that begins with the text at.
-func (p *Progress) Show(done int, at, said string) {
-	if p.bar == nil {
-		fmt.Fprintf(p.w, "%s: %s\n", at, said)
-		return
+// Opened returns a store, if there is one, with the function that closes the store.
+func Opened[S interface {
+	backend.Store
+	Close() error
+}](s S, err error) (backend.Store, func() error, error) {
+	if err != nil {
+		return nil, nil, err
 	}
-	p.bar.Describe(said)
-	_ = p.bar.Set(done)
-}
-
-// Time shows how far a program of a length is, whose steps are seconds: in a bar all the
-// time, in a line each minute.
-func (p *Progress) Time(spent, length time.Duration, said func() string) {
-	if p.bar == nil && spent < p.next {
-		return
-	}
-	p.next = spent.Truncate(time.Minute) + time.Minute
-	p.Show(min(int(spent/time.Second), int(length/time.Second)-1), fmt.Sprintf("%s of %s", spent.Round(time.Second), length), said())
-}
-
-// Clear takes the bar away.
-func (p *Progress) Clear() {
-	if p.bar != nil {
-		_ = p.bar.Clear()
-	}
+	return s, s.Close, nil
 }

@@ -1,0 +1,68 @@
+// Package child runs further processes of a program, or of a test binary.
+package child
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+
+	"github.com/abacus-go/abacus/internal/testkit/servertest"
+)
+
+// variable is set in the environment of further processes.
+const variable = "ABACUS_TESTKIT_PROCESS"
+
+// Process is a further process of this program, which is told lines of JSON and tells
+// lines of JSON.
+type Process struct {
+	*exec.Cmd
+	Lines *json.Decoder // of the process
+	in    io.WriteCloser
+	out   *os.File
+}
+
+// Start starts this program again with other arguments, for its [Serve]. The process ends
+// with this process at the latest. All that it prints goes to the standard error.
+func Start(args ...string) (*Process, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	// A pipe of their own for the lines: a test binary prints to its standard output.
+	out, lines, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer lines.Close()
+	p := &Process{Cmd: exec.Command(path, args...), Lines: json.NewDecoder(out), out: out}
+	p.Env, p.Stdout, p.Stderr, p.ExtraFiles = append(os.Environ(), variable+"=1"), os.Stderr, os.Stderr, []*os.File{lines}
+	if p.in, err = p.StdinPipe(); err != nil {
+		return nil, err
+	}
+	return p, servertest.Start(p.Cmd)
+}
+
+// Tell tells the process a line. The error is that of a dead or dying process.
+func (p *Process) Tell(line any) error { return json.NewEncoder(p.in).Encode(line) }
+
+// Close ends the lines that the process is told.
+func (p *Process) Close() error { return p.in.Close() }
+
+// Wait waits until the process has ended, and no more of its lines are read.
+func (p *Process) Wait() error { return errors.Join(p.Cmd.Wait(), p.out.Close()) }
+
+// Serve serves the lines of the process that has started this process by [Start], and
+// ends this process. In a process that was started otherwise Serve does nothing.
+func Serve(serve func(in *json.Decoder, out *os.File) error) {
+	if os.Getenv(variable) == "" {
+		return
+	}
+	if err := serve(json.NewDecoder(os.Stdin), os.NewFile(3, "lines")); err != nil {
+		fmt.Fprintln(os.Stderr, "a further process:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
