@@ -64,8 +64,8 @@ var faults = []fault{
 	{name: "cut again and again", begin: nothing, during: cutAgain, end: nothing, some: true},
 	{name: "further than the deadline", begin: func(w *wire) { w.takeTheFarRoad(true) }, end: func(w *wire) { w.takeTheFarRoad(false) }},
 	{name: "no replies", begin: func(w *wire) { w.near.DropReplies(true) }, end: func(w *wire) { w.near.DropReplies(false) }},
-	{name: "garbled", begin: func(w *wire) { w.near.Garble(true) }, end: func(w *wire) { w.near.Garble(false) }, some: true},
-	{name: "garbled from the first byte on", begin: func(w *wire) { w.near.Garble(true); w.near.Cut() }, end: func(w *wire) { w.near.Garble(false) }},
+	{name: "garbled", begin: func(w *wire) { w.near.Damage(servertest.Heads, 1) }, end: func(w *wire) { w.near.Damage(servertest.Whole, 0) }, some: true},
+	{name: "garbled from the first byte on", begin: func(w *wire) { w.near.Damage(servertest.Heads, 1); w.near.Cut() }, end: func(w *wire) { w.near.Damage(servertest.Whole, 0) }},
 	{name: "a server that stands still", begin: func(w *wire) { w.server.Pause() }, end: func(w *wire) { w.server.Resume() }, some: true}, // a moment later
 	{name: "a server that dies", begin: func(w *wire) { w.server.Kill() }, end: func(w *wire) { w.server.Restart() }, forget: true},
 }

@@ -1,6 +1,7 @@
 package servertest
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -12,16 +13,14 @@ const masters = 3
 // ClusterSetup is a Redis Cluster of three masters with a replica each.
 type ClusterSetup struct {
 	Addrs []string // of all nodes, masters and replicas
-
-	t     testing.TB
-	nodes []*Server
+	setup
 }
 
 // Cluster starts a Redis Cluster for the test, and returns after about two seconds,
 // when all nodes say that the cluster is complete.
 func Cluster(t testing.TB) *ClusterSetup {
 	t.Helper()
-	c := &ClusterSetup{t: t}
+	c := &ClusterSetup{setup: setup{t: t}}
 	for range 2 * masters {
 		node := StartRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
 			// A replica takes over however old its copy is, and stays with its master.
@@ -35,32 +34,18 @@ func Cluster(t testing.TB) *ClusterSetup {
 	if out, err := exec.Command("redis-cli", create...).CombinedOutput(); err != nil {
 		t.Fatalf("servertest: redis-cli %s: %v\n%s", strings.Join(create, " "), err, out)
 	}
-	if err := await(c.joined); err != nil {
-		t.Fatalf("servertest: the cluster is not complete: %v", err)
-	}
+	c.await("the cluster is not complete", c.joined)
 	return c
 }
 
 // Master is the host:port of the master that holds the key.
-func (c *ClusterSetup) Master(key string) string {
+func (c *ClusterSetup) Master(key string) (master string) {
 	c.t.Helper()
-	var master string
-	if err := await(func() (err error) {
+	c.await("no master for "+key, func() (err error) {
 		master, err = c.master(key)
 		return err
-	}); err != nil {
-		c.t.Fatalf("servertest: no master for %q: %v", key, err)
-	}
+	})
 	return master
-}
-
-// Nodes are all nodes, masters and replicas.
-func (c *ClusterSetup) Nodes() []*Server { return c.nodes }
-
-// Server is the node at addr.
-func (c *ClusterSetup) Server(addr string) *Server {
-	c.t.Helper()
-	return byAddr(c.t, c.nodes, addr)
 }
 
 // FailOver kills the master that holds the key, waits until the replica holds the
@@ -71,23 +56,11 @@ func (c *ClusterSetup) Server(addr string) *Server {
 func (c *ClusterSetup) FailOver(key string) string {
 	c.t.Helper()
 	old := c.Master(key)
-	if err := await(func() error { return inStep(old, 1) }); err != nil {
-		c.t.Fatalf("servertest: %s cannot fail over: %v", old, err)
-	}
-	c.Server(old).Kill()
-	var master string
-	if err := await(func() (err error) {
-		switch master, err = c.master(key); {
-		case err != nil:
-			return err
-		case master == old:
-			return fmt.Errorf("%s still holds %q", old, key)
-		}
-		return c.settled()
-	}); err != nil {
-		c.t.Fatalf("servertest: no failover from %s: %v", old, err)
-	}
-	return master
+	c.await(old+" cannot fail over", func() error { return inStep(old, 1) })
+	return c.failOver(old, func() (string, error) {
+		master, err := c.master(key)
+		return master, errors.Join(err, c.settled())
+	})
 }
 
 // joined is settled, and has nodes meet the nodes that they do not know: a node forgets a
@@ -138,20 +111,14 @@ func (c *ClusterSetup) settled() error {
 }
 
 // master is the master of the key in the eyes of all nodes that live.
-func (c *ClusterSetup) master(key string) (string, error) {
-	var master string
+func (c *ClusterSetup) master(key string) (master string, err error) {
 	for _, node := range c.living() {
-		slot, err := Command(node.Addr, "CLUSTER", "KEYSLOT", key)
-		if err != nil {
-			return "", err
-		}
-		ranges, err := Command(node.Addr, "CLUSTER", "SLOTS")
-		if err != nil {
-			return "", err
-		}
-		named, err := holder(ranges, slot.(int64))
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", node.Addr, err)
+		named := node.Addr
+		if _, err := Command(node.Addr, "TYPE", key); err != nil {
+			_, rest, _ := strings.Cut(err.Error(), "MOVED ")
+			if _, named, _ = strings.Cut(rest, " "); named == "" {
+				return "", fmt.Errorf("%s: %w", node.Addr, err)
+			}
 		}
 		if master != "" && named != master {
 			return "", fmt.Errorf("the nodes name %s and %s", master, named)
@@ -159,25 +126,6 @@ func (c *ClusterSetup) master(key string) (string, error) {
 		master = named
 	}
 	return master, nil
-}
-
-// holder finds the slot's master in the answer to CLUSTER SLOTS, a list of
-// (first slot, last slot, master, replicas...), a node being (host, port, ...).
-func holder(ranges any, slot int64) (string, error) {
-	list, _ := ranges.([]any)
-	for _, entry := range list {
-		r, ok := entry.([]any)
-		if !ok || len(r) < 3 {
-			return "", fmt.Errorf("CLUSTER SLOTS has an entry %v", entry)
-		}
-		first, _ := r[0].(int64)
-		last, _ := r[1].(int64)
-		node, _ := r[2].([]any)
-		if first <= slot && slot <= last && len(node) >= 2 {
-			return fmt.Sprintf("%v:%v", node[0], node[1]), nil
-		}
-	}
-	return "", fmt.Errorf("nobody holds slot %d", slot)
 }
 
 func (c *ClusterSetup) living() []*Server {

@@ -41,13 +41,12 @@ type Proxy struct {
 	listener net.Listener
 	running  sync.WaitGroup
 
-	mu       sync.Mutex
-	links    map[*link]bool
-	flowing  chan struct{} // closed unless the proxy is paused
-	deaf     bool          // answers are dropped
-	garbling bool          // answers are changed
-	damage   Damage        // of answers
-	random   *rand.Rand    // for damage
+	mu      sync.Mutex
+	links   map[*link]bool
+	flowing chan struct{} // closed unless the proxy is paused
+	deaf    bool          // answers are dropped
+	damage  Damage        // of answers
+	random  *rand.Rand    // for damage
 
 	toServer, toClient time.Duration // how much later bytes arrive
 
@@ -144,17 +143,6 @@ func (p *Proxy) DropReplies(drop bool) {
 	p.deaf = drop
 }
 
-// Garble makes the server's answers arrive changed, until a call with false: a byte
-// in eight of each piece that arrives at once, and at least a byte, has the highest
-// bit flipped. The first connection begins with the first byte, the second with the
-// second, and so on. No text in ASCII comes through; a number in binary can become
-// another number.
-func (p *Proxy) Garble(on bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.garbling = on
-}
-
 // Delay changes how much later bytes arrive, for what is sent from now on:
 // requests on their way to the server, and answers on their way back. Bytes of
 // one direction stay in order, so what is sent after a delay was shortened can
@@ -186,18 +174,17 @@ func (p *Proxy) Cut() {
 }
 
 func (p *Proxy) accept(ctx context.Context) {
-	for number := 0; ; number++ {
+	for {
 		client, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		p.running.Go(func() { p.serve(ctx, number, client) })
+		p.running.Go(func() { p.serve(ctx, client) })
 	}
 }
 
-// serve carries bytes for the client with the given number until either side is
-// through.
-func (p *Proxy) serve(ctx context.Context, number int, client net.Conn) {
+// serve carries bytes for a client until either side is through.
+func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	p.mu.Lock()
 	p.conns++
@@ -219,7 +206,7 @@ func (p *Proxy) serve(ctx context.Context, number int, client net.Conn) {
 	})
 	directions.Go(func() {
 		var f frames
-		l.carry(server, client, p.delayOf(&p.toClient), func() {}, func(answer []byte) ([][]byte, bool) { return p.answered(number, &f, answer) })
+		l.carry(server, client, p.delayOf(&p.toClient), func() {}, func(answer []byte) ([][]byte, bool) { return p.answered(&f, answer) })
 	})
 	directions.Wait()
 }
@@ -259,22 +246,15 @@ func (p *Proxy) sent() {
 	}
 }
 
-// answered is called when an answer is due at the client with the given number, and
-// returns the pieces to deliver, and whether the connection ends with them. The
-// function may change the answer.
-func (p *Proxy) answered(number int, f *frames, answer []byte) (pieces [][]byte, end bool) {
+// answered is called when an answer is due at the client, and returns the pieces to
+// deliver, and whether the connection ends with them. The function may change the answer.
+func (p *Proxy) answered(f *frames, answer []byte) (pieces [][]byte, end bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.deaf {
 		return nil, false
 	}
 	p.underWay = false
-	if p.garbling {
-		const every = 8
-		for i := number % min(every, len(answer)); i < len(answer); i += every {
-			answer[i] ^= 0x80
-		}
-	}
 	return f.hurt(answer, p.damage, p.random)
 }
 

@@ -115,30 +115,23 @@ func TestProxyDropsReplies(t *testing.T) {
 	require.Equal(t, "", receive(t, conn, "2\n"), "the first answer does not come any more")
 }
 
-// Requests arrive as sent; of the answers every eighth byte is changed, and of a
-// short answer a single byte.
-func TestProxyGarbles(t *testing.T) {
+// Requests arrive as sent; of the answers the first byte is changed.
+func TestProxyDamages(t *testing.T) {
 	t.Parallel()
 	heard := make(chan string, 10)
 	p := NewProxy(t, echo(t, heard), 0)
-	for conn, row := range []struct{ long, short string }{
-		{"\xb12345678\x8a", "\xb1\n"},
-		{"1\xb2345678\n", "1\x8a"},
-		{"12\xb345678\n", "\xb1\n"},
-	} {
-		p.Garble(true)
+	for range 2 {
+		p.Damage(Heads, 1)
 		c := connect(t, p.Addr)
-		for request, want := range map[string]string{"12345678\n": row.long, "1\n": row.short} {
+		for request, want := range map[string]string{"12345678\n": "\xb12345678\n", "1\n": "\xb1\n"} {
 			send(t, c, request)
 			require.Equal(t, request, <-heard)
-			require.Equal(t, want, read(t, c, len(want)), "connection %d", conn)
+			require.Equal(t, want, read(t, c, len(want)))
 		}
-		p.Garble(false)
+		p.Damage(Whole, 0)
 		send(t, c, "12345678\n")
 		require.Equal(t, "12345678\n", read(t, c, 9), "as it was, on the same connection")
 		<-heard
-		c.Close() // and the next client begins a byte further, Reset or not
-		p.Reset()
 	}
 }
 

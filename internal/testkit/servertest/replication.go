@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -72,4 +73,45 @@ func hasRole(addr, role string) error {
 		err = fmt.Errorf("%s is not a %s", addr, role)
 	}
 	return err
+}
+
+// setup is the part that a Sentinel and a Cluster have in common.
+type setup struct {
+	t     testing.TB
+	nodes []*Server
+}
+
+// Nodes are all masters and replicas, whichever is which.
+func (s *setup) Nodes() []*Server { return s.nodes }
+
+// Server is the master or replica at addr.
+func (s *setup) Server(addr string) *Server {
+	s.t.Helper()
+	for _, node := range s.nodes {
+		if node.Addr == addr {
+			return node
+		}
+	}
+	s.t.Fatalf("servertest: no server of this setup has the address %s", addr)
+	return nil
+}
+
+func (s *setup) await(failure string, ready func() error) {
+	s.t.Helper()
+	if err := await(ready); err != nil {
+		s.t.Fatalf("servertest: %s: %v", failure, err)
+	}
+}
+
+// failOver kills the master at old, and waits until another one is named, which it returns.
+func (s *setup) failOver(old string, named func() (string, error)) (master string) {
+	s.t.Helper()
+	s.Server(old).Kill()
+	s.await("no failover from "+old, func() (err error) {
+		if master, err = named(); err == nil && master == old {
+			err = fmt.Errorf("%s is still named", old)
+		}
+		return err
+	})
+	return master
 }

@@ -32,16 +32,14 @@ const (
 type SentinelSetup struct {
 	Name  string   // of the master, by which clients ask the sentinels
 	Addrs []string // of the sentinels
-
-	t     testing.TB
-	nodes []*Server // the master and the replicas, whichever is which
+	setup          // of the master and the replicas
 }
 
 // Sentinel starts a master, its replicas and its sentinels for the test, and
 // returns after about two seconds, when a failover would succeed.
 func Sentinel(t testing.TB) *SentinelSetup {
 	t.Helper()
-	s := &SentinelSetup{Name: "main", t: t}
+	s := &SentinelSetup{Name: "main", setup: setup{t: t}}
 	// A master waits five seconds for more replicas, unless it is told not to.
 	master := StartRedis(t, "--repl-diskless-sync-delay", "0")
 	s.nodes = append(s.nodes, master)
@@ -116,23 +114,13 @@ func (s *SentinelSetup) Teach(sentinel, addr string) {
 }
 
 // Master is the host:port of the master that all sentinels name.
-func (s *SentinelSetup) Master() string {
+func (s *SentinelSetup) Master() (master string) {
 	s.t.Helper()
-	var master string
 	s.await("the sentinels do not agree", func() (err error) {
 		master, err = s.master()
 		return err
 	})
 	return master
-}
-
-// Nodes are the master and its replicas, whichever is which.
-func (s *SentinelSetup) Nodes() []*Server { return s.nodes }
-
-// Server is the master or replica at addr.
-func (s *SentinelSetup) Server(addr string) *Server {
-	s.t.Helper()
-	return byAddr(s.t, s.nodes, addr)
 }
 
 // FailOver kills the master, waits until the sentinels have promoted a replica and
@@ -143,18 +131,13 @@ func (s *SentinelSetup) FailOver() string {
 	s.t.Helper()
 	s.await("not ready for a failover", s.Ready)
 	old := s.Master()
-	s.Server(old).Kill()
-	var master string
-	s.await("no failover", func() (err error) {
-		switch master, err = s.settled(); {
-		case err != nil:
-			return err
-		case master == old:
-			return fmt.Errorf("the sentinels still name %s", old)
+	return s.failOver(old, func() (string, error) {
+		master, err := s.settled()
+		if err == nil {
+			err = hasRole(master, "master")
 		}
-		return hasRole(master, "master")
+		return master, err
 	})
-	return master
 }
 
 // Ready is nil if all sentinels see a replica that can take the master's place.
@@ -203,11 +186,4 @@ func (s *SentinelSetup) master() (master string, err error) {
 		master = named
 	}
 	return master, nil
-}
-
-func (s *SentinelSetup) await(failure string, ready func() error) {
-	s.t.Helper()
-	if err := await(ready); err != nil {
-		s.t.Fatalf("servertest: %s: %v", failure, err)
-	}
 }

@@ -173,17 +173,6 @@ func (s *Server) end() {
 	}
 }
 
-func byAddr(t testing.TB, servers []*Server, addr string) *Server {
-	t.Helper()
-	for _, s := range servers {
-		if s.Addr == addr {
-			return s
-		}
-	}
-	t.Fatalf("servertest: no server of this setup has the address %s", addr)
-	return nil
-}
-
 func (s *Server) logPath() string { return filepath.Join(s.dir, "log") }
 
 func (s *Server) lastLines(n int) string {
