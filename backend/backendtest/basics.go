@@ -91,19 +91,6 @@ func addAndRead(s *subject) {
 	s.expect(dayLadder, "k", noon, noon, sum)
 }
 
-func coarseIsSum(s *subject) {
-	for _, l := range []tiers.Ladder{dayLadder, fineLadder} {
-		key := l.String()[:2]
-		for range 300 {
-			s.add(l, key, noon.Add(-time.Duration(s.rand.Int64N(int64(90*time.Minute)))), 1+s.rand.Int64N(5))
-		}
-		for _, t := range l.Tiers() {
-			n := int(2*time.Hour/t.Width) + 1
-			s.read(l, key, noon, span(t.Width, tiers.Index(noon.UnixNano(), t.Width)-int64(n)+1, n))
-		}
-	}
-}
-
 func stopsAtZero(s *subject) {
 	for key, ns := range map[string][]int64{
 		"fresh":   {-5, -1, -backend.MaxCount, 2},

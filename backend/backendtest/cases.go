@@ -32,8 +32,6 @@ var checks = []check{
 		"Span.Counts[i] is bucket First+i, of spans of any number, order and length, which may overlap"},
 	{"an op adds and reads", addAndRead, 0,
 		"additions and reads may happen in any order, each bucket by itself; with Ordered the reads came last"},
-	{"coarse buckets are sums", coarseIsSum, 0,
-		"who adds to a bucket of one tier adds as much to those of all tiers that hold the same instant"},
 	{"taking back stops at zero", stopsAtZero, 0,
 		"Op.N below zero takes back: a bucket stops at 0, and one that is not there stays away"},
 	{"taking back tier by tier", tierByTier, 0,
@@ -78,8 +76,6 @@ var checks = []check{
 		"op and all that it points to belong to the caller as soon as Do returns"},
 
 	// Take.
-	{"a step is made several times", severalTimes, takes,
-		"Times: N of each key is added as often as all keys have room, up to Times, and Taken says how often"},
 	{"calls of a key go together", goTogether, instead,
 		"equal calls that wait for one another take their places, each once, and give them back, each once"},
 	{"racing calls up to n", racingUpTo, instead,
@@ -87,11 +83,7 @@ var checks = []check{
 	{"a step is all or nothing", allOrNothing, takes,
 		"if all windows have room for N, and it is no Peek, Take adds N to all tiers of every demand; otherwise it writes nothing"},
 	{"steps against a model", againstModel, takes,
-		"Take: Count, FreedBy, Newest and Allowed as documented; each key of a step has its own N and its own ladder, and a soft key denies nobody and is added to only if it fits; additions and takings back by Do count like its own"},
-	{"a window is open to the right", edges, takes,
-		"the sum of the buckets from the one that holds Now-Reach on, without an upper end"},
-	{"racing steps", racingSteps, takes,
-		"all of a step is atomic"},
+		"Take: Count, FreedBy, Newest and Allowed as documented, of the buckets from the one that holds Now-Reach on, without an upper end; each key of a step has its own N and its own ladder, and a soft key denies nobody and is added to only if it fits; Times: N of each key is added as often as all keys have room, up to Times, and Taken says how often; additions and takings back by Do count like its own"},
 
 	// Labels.
 	{"labels in any order", anyOrder, instead,
@@ -111,22 +103,16 @@ var checks = []check{
 
 	// A whole Counter, by the atomic step of the store or by ticket.
 	{"scripts", scripts, instead,
-		"every answer to every script of Take, TakeAll, Peek, Charge, also below zero, Add, AddAt, Count, Series, Refund, Settle and Forget is what a log of all hits says"},
-	{"hits of the past", past, instead,
-		"an addition of hours ago counts in the buckets of its label, for as long as the ladder asks for from the label, and beyond is refused"},
+		"every answer to every script of Take, TakeAll, Peek, Charge, also below zero, Add, AddAt, Count, Series, Refund, Settle and Forget is what a log of all hits says, whatever the year"},
 	{"40 racers for 7 places", herd, instead,
 		promise.HerdRule},
 	{"callers that differ", differ, instead,
 		"callers with different limits and a different patience never exceed a limit that they share"},
-	{"steady demand", steady, instead,
-		"steady demand is admitted at Per / (Per + g + Skew) of Max at least, but for a hundredth"},
 	{"a lone caller", lone, instead,
 		"RetryAfter is exact to the bucket: who comes back then is admitted, and who comes earlier is denied"},
 	{"features of any bytes", promised(promise.Keys, false), instead, promise.Keys.Rule},
 	{"denied hits are free", promised(promise.Denied, false), instead, promise.Denied.Rule},
 	{"callers without a pause", promised(promise.Boundary, true), instead | waits, promise.Boundary.Rule},
-	{"any year", years, instead,
-		"a Counter whose clock is anywhere between 1700 and 2250 counts the same"},
 	{"a caller who hangs up", hangUp, instead,
 		"a call whose context is done is an error, and counts nothing if it was done before"},
 

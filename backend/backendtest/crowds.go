@@ -3,7 +3,6 @@ package backendtest
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -12,25 +11,21 @@ import (
 func distinctPlaces(s *subject) {
 	const callers, calls = 64, 20
 	s = s.with(nil)
-	var mu sync.Mutex
-	places := make([]map[int64]bool, 3)
-	for i := range places {
-		places[i] = map[int64]bool{}
-	}
-	together(callers, func(int) {
-		for range calls {
-			got := s.add(dayLadder, "k", noon, 1)
-			mu.Lock()
-			for i, place := range got {
-				if places[i][place] || place < 1 || place > callers*calls {
-					mu.Unlock()
-					failf("tier %d: place %d was given twice, or is none", i, place)
-				}
-				places[i][place] = true
-			}
-			mu.Unlock()
+	var got [callers * calls][]int64
+	together(callers, func(i int) {
+		for j := range calls {
+			got[calls*i+j] = s.add(dayLadder, "k", noon, 1)
 		}
 	})
+	var given [3][callers*calls + 1]bool
+	for _, places := range got {
+		for i, place := range places {
+			if place < 1 || place > callers*calls || given[i][place] {
+				failf("tier %d: place %d was given twice, or is none", i, place)
+			}
+			given[i][place] = true
+		}
+	}
 	s.expect(dayLadder, "k", noon, noon, callers*calls)
 }
 
@@ -57,7 +52,7 @@ func inAndOut(s *subject) {
 func orderedReads(s *subject) {
 	const rounds, pairs = 50, 8
 	for round := range rounds {
-		ops, ready := make([]*backend.Request, 2*pairs), make(chan struct{})
+		ops := make([]*backend.Request, 2*pairs)
 		for i := range ops {
 			// The minutes of a pair are adjacent.
 			own := noon.Add(time.Duration(round*2*pairs+i) * time.Minute)
@@ -65,18 +60,8 @@ func orderedReads(s *subject) {
 			ops[i] = &backend.Request{Key: s.key("k"), Ladder: dayLadder, Now: noon, Deadline: time.Now().Add(enough), N: 1,
 				Add: chain(dayLadder, own, 0), Read: []backend.Span{span(time.Minute, other.Unix()/60, 1)}, Ordered: true}
 		}
-		var all sync.WaitGroup
-		errs := make([]error, len(ops))
-		for i, op := range ops {
-			all.Go(func() {
-				<-ready
-				errs[i] = s.Do(context.Background(), op)
-			})
-		}
-		close(ready)
-		all.Wait()
-		for i, err := range errs {
-			must(err)
+		together(len(ops), func(i int) { must(s.Do(context.Background(), ops[i])) })
+		for i := range ops {
 			x, y := ops[i&^1], ops[i|1]
 			if x.Ordered && y.Ordered && x.Read[0].Counts[0] == 0 && y.Read[0].Counts[0] == 0 {
 				failf("two callers, each of which added and then read the bucket of the other, have both read 0")

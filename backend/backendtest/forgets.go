@@ -163,47 +163,28 @@ func remembersFor(s *subject) {
 func (s *subject) remembersFor(try int) {
 	const short, day = 2500 * time.Millisecond, 24 * time.Hour
 	began := time.Now()
-	marks := []struct {
+	var lives []lived
+	for i, m := range []struct {
 		key      string
-		label    int64
 		remember time.Duration
 		less     bool // an older label comes, to be remembered for a moment
 	}{
-		{"short", began.UnixNano(), short, false},
-		{"less", began.UnixNano(), short, true},
-		{"month", began.UnixNano() + 1, 31 * day, false},
-		{"int32", began.UnixNano() + 2, 25 * day, false},
-		{"year", began.UnixNano() + 3, 368 * day, true},
-	}
-	seen := map[string]bool{} // in the last quarter of the time
-	for i := range marks {
-		marks[i].key += fmt.Sprint(try)
-		m := marks[i]
-		s.add(dayLadder, m.key, began, 1)
-		must(s.Forget(context.Background(), s.forgetting(dayLadder, m.key, time.Now(), m.label, m.remember)))
+		{"short", short, false},
+		{"less", short, true},
+		{"month", 31 * day, false},
+		{"int32", 25 * day, false},
+		{"year", 368 * day, true},
+	} {
+		key, label := fmt.Sprint(m.key, try), began.UnixNano()+int64(i)
+		s.add(dayLadder, key, began, 1)
+		must(s.Forget(context.Background(), s.forgetting(dayLadder, key, time.Now(), label, m.remember)))
 		if m.less {
-			s.add(dayLadder, m.key, began, 1)
-			must(s.Forget(context.Background(), s.forgetting(dayLadder, m.key, time.Now(), m.label-1, time.Millisecond)))
+			s.add(dayLadder, key, began, 1)
+			must(s.Forget(context.Background(), s.forgetting(dayLadder, key, time.Now(), label-1, time.Millisecond)))
 		}
+		lives = append(lives, lived{"a Forget of " + key, m.remember, func() { s.forgotten(key, time.Now(), label) }})
 	}
-	for time.Since(began) < 3500*time.Millisecond {
-		for _, m := range marks {
-			err := caught(func() { s.forgotten(m.key, time.Now(), m.label) })
-			age := time.Since(began)
-			if err != nil && age < m.remember {
-				failf("%s after a Forget that was to be remembered for %s: %w", age, m.remember, err)
-			}
-			if age > m.remember*3/4 && age < m.remember {
-				seen[m.key] = true
-			}
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	for _, m := range marks {
-		if m.remember == short && !seen[m.key] {
-			must(errUnwatched)
-		}
-	}
+	watch(began, lives, func(age time.Duration) bool { return age < 3500*time.Millisecond })
 }
 
 // forgetsInACrowd has every goroutine hit a key of its own, which must stay exact,

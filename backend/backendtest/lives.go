@@ -29,6 +29,35 @@ func watched(watch func(try int)) {
 	must(err)
 }
 
+// lived is what a store must know for a time.
+type lived struct {
+	name  string
+	lasts time.Duration
+	look  func() // stops the case if it is not as it was
+}
+
+// watch looks, in the time of the world, at what must live from an instant on, until more
+// is false.
+func watch(began time.Time, lives []lived, more func(age time.Duration) bool) {
+	seen := make([]bool, len(lives)) // in the last quarter
+	for more(time.Since(began)) {
+		for i, l := range lives {
+			err := caught(l.look)
+			age := time.Since(began)
+			if err != nil && age < l.lasts {
+				failf("%s, %s after the beginning of %s: %w", l.name, age, l.lasts, err)
+			}
+			seen[i] = seen[i] || age > l.lasts*3/4 && age < l.lasts
+		}
+		time.Sleep(50 * time.Millisecond) // no more than a pause
+	}
+	for i, l := range lives {
+		if !seen[i] && l.lasts < time.Since(began) {
+			must(errUnwatched)
+		}
+	}
+}
+
 // livesAndGoes watches, in the time of the world, buckets that expire: of a key
 // with a single hit, and of a key with hits all the time.
 func livesAndGoes(s *subject) {
@@ -36,27 +65,31 @@ func livesAndGoes(s *subject) {
 }
 
 func (s *subject) livesAndGoes(once, fed string) {
-	l := shortLife
-	w := watch{subject: s, began: time.Now(), once: once, held: map[string]int64{once: 7, fed: 5}, seen: map[life]bool{}}
+	l, began := shortLife, time.Now()
 	for _, key := range []string{once, fed} {
-		s.add(l, key, w.began, 5)
+		s.add(l, key, began, 5)
 	}
 	// A later hit shortens nothing.
-	again := &backend.Request{Key: s.key(once), Ladder: l, Now: time.Now(), N: 2, Add: chain(l, w.began, 0)}
+	again := &backend.Request{Key: s.key(once), Ladder: l, Now: time.Now(), N: 2, Add: chain(l, began, 0)}
 	must(s.do(again))
 	// A late addition meets a bucket that has gone, and creates another.
 	late := ttl(l.At(0), 0) / 4
-	if time.Since(w.began) > late {
+	if time.Since(began) > late {
 		must(errUnwatched)
 	}
-	for {
-		gone := w.look()
-		if gone {
-			break
+	var lives []lived
+	held := map[string]int64{once: 7, fed: 5}
+	for key, n := range held {
+		for i, tier := range l.Tiers() {
+			lives = append(lives, lived{fmt.Sprintf("%s, bucket of %s", key, tier.Width), ttl(tier, 0), func() {
+				// Hits fill up a coarse bucket all the time: its count may be greater.
+				if got := s.get(l, key, began, time.Now())[i]; got < n || got > n && key == once {
+					failf("is %d, want %d", got, n)
+				}
+			}})
 		}
-		if age := time.Since(w.began); age > goneBy {
-			failf("a bucket is still there after %s, its TTL was %s", age, ttl(l.At(1), 0))
-		}
+	}
+	watch(began, lives, func(age time.Duration) bool {
 		at := time.Now()
 		s.add(l, fed, at, 1)
 		if time.Since(at) > late {
@@ -66,61 +99,31 @@ func (s *subject) livesAndGoes(once, fed string) {
 		if min(got[0], got[1]) < 1 && time.Since(at) < ttl(l.At(0), 0) {
 			failf("what was hit %s ago counts %v", time.Since(at), got)
 		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	if len(w.seen) < len(w.held)*l.Len() {
-		must(errUnwatched)
-	}
+		there := false
+		for key, n := range held {
+			for i, got := range s.get(l, key, began, time.Now()) {
+				if got != 0 && got < n {
+					failf("%s, bucket of %s, is %d after %s, which it never was", key, l.At(i).Width, got, age)
+				}
+				there = there || got != 0
+			}
+		}
+		if there && age > goneBy {
+			failf("a bucket is still there after %s, its TTL was %s", age, ttl(l.At(1), 0))
+		}
+		return there
+	})
 	// A bucket that is gone cannot be taken from, and a taking back does not revive
 	// the bucket.
-	back := &backend.Request{Key: s.key(once), Ladder: l, Now: time.Now(), N: -1, Add: chain(l, w.began, 0)}
+	back := &backend.Request{Key: s.key(once), Ladder: l, Now: time.Now(), N: -1, Add: chain(l, began, 0)}
 	must(s.do(back))
 	same("taken back from what has expired", countsOf(back.Add), []int64{0})
-	s.expect(l, once, w.began, time.Now(), 0)
-}
-
-// watch looks at the buckets of shortLife that keys had when the watch began.
-type watch struct {
-	*subject
-	began time.Time
-	once  string           // the key without later hits
-	held  map[string]int64 // the counts, by key
-	seen  map[life]bool    // in the last quarter
-}
-
-// life names a bucket by its key and its tier.
-type life struct {
-	key  string
-	tier int
-}
-
-// look holds the buckets to their lives, and reports whether all are gone. Hits fill
-// up a coarse bucket all the time: its count may be greater.
-func (w *watch) look() (gone bool) {
-	l := shortLife
-	gone = true
-	for key, n := range w.held {
-		now := time.Now()
-		got := w.get(l, key, w.began, now)
-		age := time.Since(w.began)
-		for i := range got {
-			lived := ttl(l.At(i), 0)
-			switch {
-			case age < lived && (got[i] < n || got[i] > n && key == w.once):
-				failf("%s, bucket of %s, is %d after %s, want %d for %s", key, l.At(i).Width, got[i], age, n, lived)
-			case got[i] != 0 && got[i] < n:
-				failf("%s, bucket of %s, is %d after %s, which it never was", key, l.At(i).Width, got[i], age)
-			}
-			if age > lived*3/4 && age < lived {
-				w.seen[life{key, i}] = true
-			}
-			gone = gone && got[i] == 0
-		}
-	}
-	return gone
+	s.expect(l, once, began, time.Now(), 0)
 }
 
 func longLives(s *subject) {
+	began := time.Now()
+	var lives []lived
 	ladders := []tiers.Ladder{
 		parse.Ladder("1h:29d23h"), // 30 days, to the second
 		parse.Ladder("1s:30d"),    // and one more
@@ -131,16 +134,12 @@ func longLives(s *subject) {
 		parse.Ladder("1m:366d"),
 		parse.Ladder("1s:1m, 1m:1h, 1h:31d, 1d:366d"),
 	}
-	began := time.Now()
 	for i, l := range ladders {
-		during(func() { same("the first addition", s.add(l, fmt.Sprint("l", i), began, 3), []int64{3}) }, "ladder %s", l)
+		key := fmt.Sprint("l", i)
+		during(func() { same("the first addition", s.add(l, key, began, 3), []int64{3}) }, "ladder %s", l)
+		lives = append(lives, lived{"ladder " + l.String(), ttl(l.At(0), 0), func() { s.expect(l, key, began, time.Now(), 3) }})
 	}
-	for time.Since(began) < 4*time.Second {
-		for i, l := range ladders {
-			during(func() { s.expect(l, fmt.Sprint("l", i), began, time.Now(), 3) }, "ladder %s, %s after it was hit", l, time.Since(began))
-		}
-		time.Sleep(200 * time.Millisecond)
-	}
+	watch(began, lives, func(age time.Duration) bool { return age < 4*time.Second })
 	for i, l := range ladders {
 		op := &backend.Request{Key: s.key(fmt.Sprint("l", i)), Ladder: l, Now: time.Now(), N: 2, Add: chain(l, began, 0)}
 		must(s.do(op))

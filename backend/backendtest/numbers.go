@@ -65,6 +65,10 @@ func maxCount(s *subject) {
 	if s.taker == nil {
 		return
 	}
+	s.add(dayLadder, "times", noon, 1)
+	step := s.taking(dayLadder, noon, 1, 0, demand{key: "times", limits: counter.Limits{{Max: most, Per: time.Hour}}})
+	step.Times = most
+	must(s.take(step))
 	// A window may have room where the hour has none.
 	for i, n := range []int64{1, most/2 + 2} {
 		key, later := fmt.Sprint("step", i), noon.Add(10*time.Second)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/internal/testkit/parse"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -209,15 +210,9 @@ func within(limit time.Duration, what string, f func()) {
 
 // together runs f n times at once, and then stops the case if one of them has failed.
 func together(n int, f func(i int)) {
-	errs := make(chan error, n)
-	for i := range n {
-		go func() { errs <- caught(func() { f(i) }) }()
+	errs := make([]error, n)
+	ticket.SideBySide(n, func(i int) { errs[i] = caught(func() { f(i) }) })
+	for _, err := range errs {
+		must(err)
 	}
-	var first error
-	for range n {
-		if err := <-errs; first == nil {
-			first = err
-		}
-	}
-	must(first)
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/internal/testkit/parse"
+	"github.com/abacus-go/abacus/internal/testkit/script"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -19,10 +19,9 @@ type sequence struct {
 	ladders []tiers.Ladder // of keys 0, 1 and 2
 	slack   time.Duration
 	clock   time.Time
-	spans   []time.Duration // that windows may have
-	periods []tiers.Period  // that windows may have
-	added   []addition      // by Do, not taken back yet
-	said    []string        // what was done, for who has to look for the mistake
+	steps   script.Steps
+	added   []addition // by Do, not taken back yet
+	said    []string   // what was done, for who has to look for the mistake
 }
 
 type addition struct {
@@ -52,16 +51,7 @@ func againstModel(s *subject) {
 }
 
 func (q *sequence) run(n int) {
-	for _, w := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 5 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour} {
-		if !slices.ContainsFunc(q.ladders, func(l tiers.Ladder) bool { _, err := l.Finest(w); return err != nil }) {
-			q.spans = append(q.spans, w)
-		}
-	}
-	for _, limit := range counter.MustLimits("1 per day in UTC, 1 per week in UTC, 1 per day in Asia/Kolkata") {
-		if !slices.ContainsFunc(q.ladders, func(l tiers.Ladder) bool { return (counter.Limits{limit}).Check(l) != nil }) {
-			q.periods = append(q.periods, limit.Period)
-		}
-	}
+	q.steps = script.NewSteps(q.rand, q.clock, q.ladders...)
 	after(&q.said, func() {
 		for range n {
 			during(q.next, "on ladders %s with slack %s", q.ladders, q.slack)
@@ -90,26 +80,11 @@ func (q *sequence) weight() int64 {
 	return 1 + q.rand.Int64N(4)
 }
 
-// time goes on in steps of every size, and now and then back; a label is late
-// by up to the slack.
+// time goes on, and now and then back; a label is late by up to the slack.
 func (q *sequence) time() time.Time {
-	switch r := q.rand; r.IntN(16) {
-	case 0, 1: // to an edge, or near it
-		w := q.ladders[0].At(r.IntN(q.ladders[0].Len())).Width
-		next := time.Unix(0, (tiers.Index(q.clock.UnixNano(), w)+1)*int64(w))
-		if next = next.Add(time.Duration(r.IntN(3)-1) * time.Duration(r.IntN(2)*int(time.Millisecond))); next.After(q.clock) {
-			q.clock = next
-		}
-	case 2: // out of a window, or nearly
-		q.clock = q.clock.Add(q.spans[r.IntN(len(q.spans))] - time.Duration(r.IntN(2))*time.Second)
-	case 3, 4:
-		q.clock = q.clock.Add(time.Duration(r.Int64N(int64(q.spans[r.IntN(len(q.spans))]/4 + 1))))
-	case 5, 6, 7, 8:
-		q.clock = q.clock.Add(time.Duration(r.Int64N(int64(2 * time.Second))))
-	case 9:
-		if r.IntN(4) == 0 { // the clock is set back
-			q.clock = q.clock.Add(-time.Duration(r.Int64N(int64(q.spans[r.IntN(len(q.spans))]))))
-		}
+	q.clock = time.Unix(0, q.steps.Next(q.clock.UnixNano()))
+	if q.rand.IntN(64) == 0 { // the clock is set back
+		q.clock = q.clock.Add(-time.Duration(q.rand.Int64N(int64(q.steps.Window()))))
 	}
 	return q.clock.Add(-time.Duration(q.rand.Int64N(int64(q.slack) + 1)))
 }
@@ -140,7 +115,10 @@ func (q *sequence) next() {
 		if !q.taker.Together(step.Keys) {
 			step.Keys, demands = step.Keys[:1], demands[:1]
 		}
-		q.say("%d take, peek %v", at.UnixNano(), step.Peek)
+		if !slices.ContainsFunc(step.Keys, func(k backend.TakeKey) bool { return k.Soft }) {
+			step.Times, step.Taken = q.rand.Int64N(8)*q.rand.Int64N(2), garbage
+		}
+		q.say("%d take, peek %v, times %d", at.UnixNano(), step.Peek, step.Times)
 		for i, k := range step.Keys {
 			q.say("\t%s %d under %s soft %v", demands[i].key, k.N, demands[i].limits, k.Soft)
 		}
@@ -155,10 +133,7 @@ func (q *sequence) demands(key int) (demands []demand) {
 		k := (key + i) % len(q.ladders)
 		d := demand{key: fmt.Sprint(k), n: q.weight(), ladder: q.ladders[k], soft: q.rand.IntN(4) == 0}
 		for range 1 + q.rand.IntN(3) {
-			limit := counter.Limit{Max: d.n + q.rand.Int64N(20), Per: q.spans[q.rand.IntN(len(q.spans))]}
-			if n := len(q.periods); n > 0 && q.rand.IntN(3) == 0 {
-				limit.Per, limit.Period = 0, q.periods[q.rand.IntN(n)]
-			}
+			limit := q.steps.Limit(d.n + q.rand.Int64N(20))
 			if q.rand.IntN(4) == 0 {
 				limit.Max = backend.MaxCount
 			}

@@ -7,78 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 )
-
-// severalTimes makes steps of one key, and of several.
-func severalTimes(s *subject) {
-	for i, row := range []struct {
-		there, n, times int64
-		limits          string
-		peek            bool
-		taken           int64 // 0: denied
-	}{
-		{0, 1, 5, "9/h", false, 5},
-		{7, 1, 5, "9/h", false, 2},
-		{8, 1, 5, "9/h", false, 1},
-		{9, 1, 5, "9/h", false, 0},
-		{0, 1, 50, "9/h", false, 9},
-		{2, 3, 5, "9/h", false, 2},
-		{2, 3, 2, "9/h", false, 2},
-		{7, 3, 5, "9/h", false, 0},
-		{2, 2, 1, "9/h", false, 1},
-		{3, 1, 9, "5/m, 20/h, 9/d", false, 2},
-		{3, 1, 9, "20/m, 9/h, 30/d", false, 6},
-		{3, 1, 9, "20/m, 9 per day in UTC, 30/d", false, 6},
-		{2, 1, 9, "9/h", true, 7},
-		{9, 1, 9, "9/h", true, 0},
-		{1, 1, backend.MaxCount, "9007199254740991/h", false, backend.MaxCount - 1},
-		{70_000, 70_000, 3, "200000/h", false, 1},
-		{1, 66_000, 5, "200000/h", false, 3},
-	} {
-		key := fmt.Sprint("k", i)
-		if row.there > 0 {
-			s.add(dayLadder, key, noon, row.there)
-		}
-		step := s.taking(dayLadder, noon, row.n, 0, demand{key: key, limits: counter.MustLimits(row.limits)})
-		step.Times, step.Taken, step.Peek = row.times, garbage, row.peek
-		must(s.take(step))
-		want := row.there
-		if row.taken > 0 && !row.peek {
-			want += row.taken * row.n
-			if step.Taken != row.taken {
-				failf("row %d: %d times, want %d", i, step.Taken, row.taken)
-			}
-		}
-		if step.Allowed != (row.taken > 0) || row.peek && step.Allowed && step.Fitting() != row.taken {
-			failf("row %d: allowed %v, fitting %d", i, step.Allowed, step.Fitting())
-		}
-		during(func() { s.expect(dayLadder, key, noon, noon, want) }, "row %d", i)
-		if w := step.Keys[0].Windows[0]; w.Count != row.there {
-			failf("row %d: count %d, want %d from before the step", i, w.Count, row.there)
-		}
-	}
-	s.leastOfKeys()
-}
-
-// leastOfKeys takes of several keys as often as the key with the least room allows.
-func (s *subject) leastOfKeys() {
-	demands := []demand{{key: "a", limits: counter.MustLimits("9/h")}, {key: "b", n: 2, limits: counter.MustLimits("9/h, 7/d")}, {key: "c", limits: counter.MustLimits("30/d")}}
-	step := s.taking(dayLadder, noon, 1, 0, demands...)
-	if step.Times = 8; !s.taker.Together(step.Keys) {
-		return
-	}
-	for round, row := range []struct{ taken, a, b, c int64 }{{3, 3, 6, 3}, {0, 3, 6, 3}} {
-		must(s.take(step))
-		if step.Allowed != (row.taken > 0) || step.Allowed && step.Taken != row.taken {
-			failf("three keys, round %d: allowed %v, %d times", round, step.Allowed, step.Taken)
-		}
-		for i, want := range []int64{row.a, row.b, row.c} {
-			during(func() { s.expect(dayLadder, demands[i].key, noon, noon, want) }, "three keys, round %d", round)
-		}
-	}
-}
 
 // racingUpTo is a race of callers for a number of places that is no multiple of theirs.
 func racingUpTo(s *subject) {

@@ -3,8 +3,6 @@ package backendtest
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -110,49 +108,5 @@ func allOrNothing(s *subject) {
 		for _, d := range append(free[:2:2], full) {
 			during(func() { s.get(dayLadder, d.key, noon, noon) }, "a step of %d keys, allowed %v", len(step.Keys), step.Allowed)
 		}
-	}
-}
-
-// edges puts a hit on either side of the ends of a window, to the bucket.
-func edges(s *subject) {
-	for i, slack := range []time.Duration{0, 300 * time.Millisecond, 2 * time.Second} {
-		for j, back := range []time.Duration{0, time.Second - 1, time.Second, time.Minute} {
-			key, now := fmt.Sprint(i, "-", j), noon.Add(back)
-			// A window of a minute begins with the second that holds this.
-			edge := now.Add(-time.Minute - slack).Truncate(time.Second)
-			for k, at := range []time.Time{edge.Add(-1), edge, edge.Add(time.Second), now, now.Add(slack)} {
-				s.add(dayLadder, key, at, []int64{1, 10, 100, 1000, 10000}[k])
-			}
-			for _, peek := range []bool{true, false} {
-				step := s.taking(dayLadder, now, 1, slack, demand{key: key, limits: counter.Limits{{Max: backend.MaxCount, Per: time.Minute}}})
-				step.Peek, step.Exact = peek, true
-				mustf(s.take(step), "slack %s, peek %v, a window of a minute at %v", slack, peek, now)
-			}
-		}
-	}
-}
-
-func racingSteps(s *subject) {
-	const racers, places, rounds = 32, 7, 60
-	s = s.with(nil)
-	for round := range rounds {
-		keys := []string{fmt.Sprint("a", round), fmt.Sprint("b", round)}
-		var allowed atomic.Int64
-		together(racers, func(i int) {
-			demands := []demand{{key: keys[i%2], limits: counter.Limits{{Max: places, Per: time.Hour}, {Max: 50, Per: time.Minute}}}, {key: keys[1-i%2], limits: counter.Limits{{Max: places, Per: time.Minute}}}}
-			step := s.taking(dayLadder, noon, 1, 0, demands...)
-			if !s.taker.Together(step.Keys) {
-				demands[0].key = keys[0]
-				step = s.taking(dayLadder, noon, 1, 0, demands[0])
-			}
-			must(s.take(step))
-			if step.Allowed {
-				allowed.Add(1)
-			}
-		})
-		if n := allowed.Load(); n != places {
-			failf("%d racers, %d of %d places taken", racers, n, places)
-		}
-		s.expect(dayLadder, keys[0], noon, noon, places)
 	}
 }

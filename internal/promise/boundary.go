@@ -8,6 +8,7 @@ import (
 
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -27,7 +28,7 @@ var Boundary = Case{
 		defer cancel()
 		var mu sync.Mutex
 		var hits []time.Time // labels
-		together(callers, func(int) {
+		ticket.SideBySide(callers, func(int) {
 			for until.Err() == nil {
 				mu.Lock()
 				c, made := s.Counter(ladder, false)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -136,7 +137,7 @@ func (s *Subject) race(ctx context.Context, all []*counter.Counter, asks []count
 	reversed := slices.Clone(asks)
 	slices.Reverse(reversed)
 	var mu sync.Mutex
-	together(racers, func(i int) {
+	ticket.SideBySide(racers, func(i int) {
 		mine := asks
 		if i%2 == 1 {
 			mine = reversed

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/ticket"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -44,7 +45,7 @@ var Keys = Case{
 				return late, err
 			},
 		} {
-			together(workers, func(worker int) {
+			ticket.SideBySide(workers, func(worker int) {
 				for i := worker; i < len(all) && ctx.Err() == nil; i += workers {
 					if failed[i] {
 						continue

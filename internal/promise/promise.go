@@ -5,7 +5,6 @@ package promise
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -85,20 +84,6 @@ func (f *Failures) Add(late bool, err error) {
 	if late {
 		f.Late++
 	}
-}
-
-// together calls f n times at once.
-func together(n int, f func(i int)) {
-	start := make(chan struct{})
-	var wait sync.WaitGroup
-	for i := range n {
-		wait.Go(func() {
-			<-start
-			f(i)
-		})
-	}
-	close(start)
-	wait.Wait()
 }
 
 // orElse is err, or the other error if err is nil.
