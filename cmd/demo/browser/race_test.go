@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
@@ -128,6 +129,58 @@ func TestSpeed(t *testing.T) {
 	// At the former speed that takes ten minutes.
 	p.wait(fmt.Sprintf(`+document.querySelector(%q).textContent.replace(',', '') > 1000`, cell("abacus", "admitted")))
 	require.Equal(t, "10", p.text(cell("abacus", "peak")))
+}
+
+// TestSandbox uses each control of the sandbox by the mouse, with a finger, and by the
+// keyboard.
+func TestSandbox(t *testing.T) {
+	click := func(p *tab, selector string, part float64) {
+		x, y := p.middle(selector, part)
+		p.do(chromedp.MouseClickXY(x, y))
+	}
+	keys := func(keys string) func(p *tab, selector string, part float64) {
+		return func(p *tab, selector string, _ float64) {
+			p.do(chromedp.Focus(chromedp.CSS(selector)))
+			p.press(keys)
+		}
+	}
+	for _, way := range []struct {
+		name       string
+		press      func(p *tab, selector string, part float64) // a button
+		slide, bar func(p *tab, selector string, part float64) // a range, up to a part
+	}{{"mouse", click, click, click}, {"touch", (*tab).tap, (*tab).tap, (*tab).tap}, {"keyboard", keys(kb.Enter), keys(strings.Repeat(kb.ArrowRight, 27)), keys(kb.ArrowUp)}} {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			p := open(t, window{width: 768, scheme: "light", calm: true}, newSite(t))
+			call(p, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: way.name == "touch"})
+			p.started()
+			press := func(selector string) { way.press(p, selector, 0.5) }
+			press("#hit")
+			p.wait(newest + `.includes('an attempt, admitted by abacus')`)
+			press("#step")
+			p.wait(newest + `.includes('no attempt')`)
+			press("#play")
+			p.wait(`document.querySelector('#play').textContent == 'Pause'`)
+			press("#play")
+			p.wait(`document.querySelector('#play').textContent == 'Play'`)
+			way.slide(p, "#speed", 0.9)
+			p.wait(`+document.querySelector('#speed').value > 3`)
+			press("#crowd")
+			p.wait(`document.querySelector('#crowd').ariaPressed == 'true' && document.querySelector('#play').textContent == 'Pause'`)
+			press("#burst")
+			p.wait(newest + `.includes('attempts before')`)
+			way.bar(p, ".bars input:nth-child(5)", 0.5)
+			p.wait(`document.querySelector('#pattern output').textContent != '0 attempts'`)
+			press("#pattern button:not([type])")
+			p.wait(newest + `.includes('the pattern of')`)
+			press("#pattern [type=reset]")
+			p.wait(`document.querySelector('#pattern output').textContent == '0 attempts'`)
+			press("#limit") // opens the list
+			p.press(kb.ArrowDown)
+			p.press(kb.Enter)
+			p.wait(`document.querySelector('.unit').textContent == 'hour'`)
+		})
+	}
 }
 
 // TestPattern draws a pattern with the mouse, and plays the pattern.

@@ -52,13 +52,17 @@ func (p *tab) middle(selector string, part float64) (x, y float64) {
 	return box.X + box.Width*part, box.Y + box.Height/2
 }
 
-// TestScenes sets each scene by mouse and by keyboard.
+// TestScenes sets each scene by mouse and by keyboard, of the program and of files.
 func TestScenes(t *testing.T) {
-	address := newSite(t)
+	address, files := newSite(t), newFiles(t)
 	for _, w := range []window{{width: 360, scheme: "light"}, {width: 360, scheme: "dark", calm: true}, {width: 1280, scheme: "light", calm: true}, {width: 1280, scheme: "dark"}} {
 		t.Run(fmt.Sprintf("%d %s calm %t", w.width, w.scheme, w.calm), func(t *testing.T) {
 			t.Parallel()
-			p := open(t, w, address)
+			from := address
+			if w.calm && w.scheme == "light" {
+				from = files
+			}
+			p := open(t, w, from)
 			p.drawn()
 			for _, s := range scenes[1:] {
 				control := "#" + s.name + " input"

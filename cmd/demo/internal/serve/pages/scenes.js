@@ -160,6 +160,7 @@ if (byID('promise')) (async () => {
     const right = p.narrow ? 52 : 90, { x, floor, at } = axis(p, right), i = Math.floor(s), now = mix(attack.at[i], attack.at[i + 1] ?? attack.at[i], s - i)
     const tall = (floor - 22) / order.length, ry = (tall - 18) / 2 / most, rx = p.narrow ? 4 : 8
     p.line(x(0), 22, x(0), 22 + tall, 'dashed')
+    frame(p, x, now, rx, floor)
     order.forEach((r, row) => {
       const y = 22 + (row + 1) * tall, over = r.fullest[i] > most, sums = new Map()
       p.line(0, y, p.width - right, y)
@@ -168,12 +169,11 @@ if (byID('promise')) (async () => {
         if (n) sums.set(group, { n: sum.n + n, at: sum.at + n * attack.at[k] })
       })
       for (const sum of sums.values()) column(p, x(sum.at / sum.n), y, rx, ry, sum.n, 0, r.cls)
-      p.text(2, y - tall + 16, names[r.name] ?? r.name, r.cls + ' strong', 14)
+      p.text(2, y - tall + 16, names[r.name] ?? r.name, r.cls + ' strong halo', 14) // the frame may cross it
       p.text(p.width - 4, y - 8, r.fullest[i], (over ? 'over' : r.cls) + ' strong', p.narrow ? 28 : 38, 'end')
     })
     p.text(p.width - 2, 14, p.narrow ? 'of ' + most : `of ${most} in one hour`, 'soft', 13, 'end')
     attack.at.slice(0, i + 1).forEach(at => p.line(x(at), 12, x(at), 18))
-    frame(p, x, now, p.narrow ? 4 : 8, floor)
     const state = px => (at(px) - attack.at[0]) / minute
     return { says: `${clock(now)}: in one hour ` + order.map(r => `${names[r.name] ?? r.name} ${r.fullest[i]}`).join(', '), state }
   })
