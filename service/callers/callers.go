@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -66,16 +65,14 @@ type Peer struct {
 // PeerOf returns the client that sent r. Of several lines of Authorization none is a
 // token.
 func PeerOf(r *http.Request) Peer {
-	return NewPeer(r.RemoteAddr, r.Header.Values("Authorization"), r.TLS)
+	from, _ := netip.ParseAddrPort(r.RemoteAddr) // the zero Addr on a unix socket
+	return NewPeer(from.Addr(), r.Header.Values("Authorization"), r.TLS)
 }
 
 // NewPeer returns the client with the address of a connection, the lines of
 // Authorization, and the state of TLS or nil.
-func NewPeer(address string, authorization []string, state *tls.ConnectionState) (p Peer) {
-	host, _, _ := net.SplitHostPort(address)
-	if addr, err := netip.ParseAddr(host); err == nil {
-		p.Addr = addr.Unmap().WithZone("")
-	}
+func NewPeer(addr netip.Addr, authorization []string, state *tls.ConnectionState) (p Peer) {
+	p.Addr = addr.Unmap().WithZone("")
 	if len(authorization) == 1 {
 		if scheme, token, _ := strings.Cut(authorization[0], " "); strings.EqualFold(scheme, "Bearer") {
 			p.Token = strings.TrimSpace(token)

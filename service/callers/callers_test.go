@@ -3,6 +3,7 @@ package callers
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
@@ -28,6 +29,11 @@ func newSet(t *testing.T, callers ...config.Caller) *Set {
 	s, err := New(&config.Config{Callers: callers})
 	require.NoError(t, err)
 	return s
+}
+
+// peerAt is the peer of a request from an address.
+func peerAt(address string, authorization []string, state *tls.ConnectionState) Peer {
+	return PeerOf(&http.Request{RemoteAddr: address, Header: http.Header{"Authorization": authorization}, TLS: state})
 }
 
 func from(network string) []config.Peers {
@@ -95,11 +101,11 @@ func TestWhoMay(t *testing.T) {
 		{"11.1.2.3:4", nil, cert(-time.Minute), config.Charge, "any", ""},
 		{"11.1.2.3:4", nil, unverified, config.Charge, "any", ""},
 	} {
-		require.Equal(t, row.want, s.Of(NewPeer(row.address, row.authorization, row.state)).May(row.verb, row.event), "%+v", row)
+		require.Equal(t, row.want, s.Of(peerAt(row.address, row.authorization, row.state)).May(row.verb, row.event), "%+v", row)
 	}
 	for at, want := range map[time.Duration]string{-2 * time.Hour: "", 59 * time.Minute: "dns", 61 * time.Minute: ""} { // a connection outlasts its certificate
 		s.now = func() time.Time { return now.Add(at) }
-		require.Equal(t, want, s.Of(NewPeer("11.1.2.3:4", nil, cert(time.Hour))).May(config.Charge, "any"), at)
+		require.Equal(t, want, s.Of(peerAt("11.1.2.3:4", nil, cert(time.Hour))).May(config.Charge, "any"), at)
 	}
 }
 
@@ -108,7 +114,7 @@ func TestLocal(t *testing.T) {
 	s := newSet(t)
 	for _, verb := range config.Verbs {
 		for address, is := range map[string]bool{"127.0.0.1:4": true, "[::1]:4": true, "@": true, "192.0.2.7:4": false} {
-			got := s.Of(NewPeer(address, nil, nil)).May(verb, "any") == "local"
+			got := s.Of(peerAt(address, nil, nil)).May(verb, "any") == "local"
 			require.Equal(t, is && !verb.Guarded(), got, "%s of %s", verb, address)
 		}
 	}
@@ -189,11 +195,11 @@ func TestUnknownTokens(t *testing.T) {
 		{"11.0.0.1:4", "", config.Usage, "", "", 401},
 		{"12.0.0.1:4", "Bearer " + token, config.Take, "", "", 401},
 	} {
-		g := newSet(t, near, far).Of(NewPeer(row.address, []string{row.line}, nil))
+		g := newSet(t, near, far).Of(peerAt(row.address, []string{row.line}, nil))
 		require.Equal(t, row.want, g.May(row.verb, row.event), "%+v", row)
 		status, reason := g.Refuse(row.verb, row.event)
 		require.Equal(t, row.status, status, "%+v", row)
 		require.Equal(t, row.status == 200, reason == nil)
 	}
-	require.Equal(t, "near", newSet(t, near).Of(NewPeer("10.0.0.1:4", []string{"Bearer " + token}, nil)).May(config.Take, ""))
+	require.Equal(t, "near", newSet(t, near).Of(peerAt("10.0.0.1:4", []string{"Bearer " + token}, nil)).May(config.Take, ""))
 }

@@ -273,55 +273,37 @@ func Parse(path string, data []byte, change func(*Config) error) (*Config, error
 // defaults.
 func (c *Config) check() {
 	c.Drain, c.Reload = cmp.Or(c.Drain, 5*time.Second), cmp.Or(c.Reload, rules.DefaultEvery)
-	if c.Reload < time.Millisecond {
-		c.refuse("reload", "the value is %s, want 1ms or more", c.Reload)
-		c.Reload = rules.DefaultEvery
-	}
 	if c.lines["connections"] == 0 {
 		c.Connections = 4096
-	} else if c.Connections < 1 {
-		c.refuse("connections", "the value is %d, want 1 or more", c.Connections)
 	}
-	if err := keytext.CheckPrefix(c.Prefix); c.Prefix != "" && err != nil {
-		c.refuse("prefix", "%s", strings.Replace(err.Error(), "Config.Prefix", "the value", 1))
-		c.Prefix = ""
+	if c.Prefix != "" {
+		err := keytext.CheckPrefix(c.Prefix)
+		c.want(err == nil, "prefix", "%s", strings.Replace(fmt.Sprint(err), "Config.Prefix", "the value", 1))
 	}
-	if (c.Rules == "" && c.Envoy.Rules == "" && c.Listen.GRPC == Address{}) {
-		c.refuse("rules", "the key is missing, want a file of rules, or envoy.rules")
+	c.want(c.Reload >= time.Millisecond, "reload", "the value is %s, want 1ms or more", c.Reload)
+	c.want(c.Connections >= 1, "connections", "the value is %d, want 1 or more", c.Connections)
+	c.want(c.Share >= 0 && c.Share <= 1, "share", "the value is %v, want above 0 and at most 1", c.Share)
+	if len(c.faults) > 0 { // what it names is looked at with the defaults
+		c.Reload, c.Share, c.Prefix = rules.DefaultEvery, 0, ""
 	}
-	ruled := c.Rules != "" || c.lines["rules"] > 0
-	if !ruled && c.Doors != nil {
-		c.refuse("doors", "there are no rules for doors, want the key rules")
-	}
-	if (ruled && c.Listen.HTTP == Address{}) {
-		c.refuse("listen.http", "the key is missing, want an address such as 127.0.0.1:8080")
-	}
-	if (c.Envoy.Rules != "" && c.Listen.GRPC == Address{}) {
-		c.refuse("listen.grpc", "the key is missing, want an address such as 127.0.0.1:8081 for envoy.rules")
-	}
-	if (c.Envoy.Rules == "" && c.Listen.GRPC != Address{}) {
-		c.refuse("envoy.rules", "the key is missing, want the rules for listen.grpc")
-	}
-	if !(c.Share >= 0 && c.Share <= 1) {
-		c.refuse("share", "the value is %v, want above 0 and at most 1", c.Share)
-		c.Share = 0
-	}
+	none, ruled := Address{}, c.Rules != "" || c.lines["rules"] > 0
+	c.want(ruled || c.Envoy.Rules != "" || c.Listen.GRPC != none, "rules", "the key is missing, want a file of rules, or envoy.rules")
+	c.want(ruled || c.Doors == nil, "doors", "there are no rules for doors, want the key rules")
+	c.want(!ruled || c.Listen.HTTP != none, "listen.http", "the key is missing, want an address such as 127.0.0.1:8080")
+	c.want(c.Envoy.Rules == "" || c.Listen.GRPC != none, "listen.grpc", "the key is missing, want an address such as 127.0.0.1:8081 for envoy.rules")
+	c.want(c.Envoy.Rules != "" || c.Listen.GRPC == none, "envoy.rules", "the key is missing, want the rules for listen.grpc")
 	for i, address := range []Address{c.Listen.HTTP, c.Listen.GRPC, c.Listen.Admin} {
-		if c.lines["callers"] == 0 && !address.Local() {
-			c.refuse([]string{"listen.http", "listen.grpc", "listen.admin"}[i], "the address is open to other machines, want a loopback address or a unix socket, or the key callers")
-		}
+		c.want(c.lines["callers"] > 0 || address.Local(), []string{"listen.http", "listen.grpc", "listen.admin"}[i],
+			"the address is open to other machines, want a loopback address or a unix socket, or the key callers")
 	}
 	for _, key := range []string{"tls.cert_file", "tls.key_file"} {
-		if c.lines["tls"] > 0 && c.lines[key] == 0 {
-			c.refuse(key, "the key is missing, want a file in PEM")
-		}
+		c.want(c.lines["tls"] == 0 || c.lines[key] > 0, key, "the key is missing, want a file in PEM")
 	}
 	names := map[string]bool{}
 	for i := range c.Callers {
-		c.checkCaller(&c.Callers[i], fmt.Sprintf("callers[%d]", i), names)
-		if events := c.Callers[i].Events; events != nil && !ruled {
-			c.refuse(fmt.Sprintf("callers[%d].events", i), "there are no rules for events, want the key rules")
-		}
+		path := fmt.Sprintf("callers[%d]", i)
+		c.checkCaller(&c.Callers[i], path, names)
+		c.want(ruled || c.Callers[i].Events == nil, path+".events", "there are no rules for events, want the key rules")
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Doors)) {
 		door := c.Doors[name]
@@ -337,57 +319,33 @@ const wantName = "want up to 64 letters, digits, dots, dashes and underscores"
 func (c *Config) checkCaller(caller *Caller, path string, names map[string]bool) {
 	has := func(key string) bool { return c.lines[path+"."+key] > 0 }
 	identified := has("token_file") || has("san")
-	if !identified && !has("from") {
-		c.refuse(path+".from", "the caller could be anyone, want from, token_file or san")
-	}
-	if !simple.MatchString(caller.Name) || names[caller.Name] {
-		c.refuse(path+".name", "the name is %q, %s, and each name once", caller.Name, wantName)
-	}
+	c.want(identified || has("from"), path+".from", "the caller could be anyone, want from, token_file or san")
+	c.want(simple.MatchString(caller.Name) && !names[caller.Name], path+".name", "the name is %q, %s, and each name once", caller.Name, wantName)
 	names[caller.Name] = true
-	if caller.SAN != "" && c.lines["tls.client_ca_file"] == 0 {
-		c.refuse(path+".san", "no certificate is asked for, want tls.client_ca_file")
-	}
-	if caller.May == nil {
-		c.refuse(path+".may", "the key is missing, want some of %v", Verbs)
-	}
+	c.want(caller.SAN == "" || c.lines["tls.client_ca_file"] > 0, path+".san", "no certificate is asked for, want tls.client_ca_file")
+	c.want(caller.May != nil, path+".may", "the key is missing, want some of %v", Verbs)
 	for i, verb := range caller.May {
-		if verb.Guarded() && !identified {
-			c.refuse(fmt.Sprintf("%s.may[%d]", path, i), "a network is not enough for %s, want token_file or san", verb)
-		}
-		if verb.ofAll() && caller.Events != nil {
-			c.refuse(path+".events", "%s has no events, want a caller of its own", verb)
-		}
+		c.want(identified || !verb.Guarded(), fmt.Sprintf("%s.may[%d]", path, i), "a network is not enough for %s, want token_file or san", verb)
+		c.want(caller.Events == nil || !verb.ofAll(), path+".events", "%s has no events, want a caller of its own", verb)
 	}
 }
 
 // checkDoor checks a door, and sets defaults.
 func (c *Config) checkDoor(door *Door, name string) {
 	path := document.Join("doors", name)
-	if !simple.MatchString(name) {
-		c.refuse(path, "the name is %q, %s", name, wantName)
-	}
 	door.Event, door.Deny = cmp.Or(door.Event, name), cmp.Or(door.Deny, 429)
-	if door.Deny != 401 && door.Deny != 403 && door.Deny != 429 {
-		c.refuse(path+".deny", "the status is %d, want 429, 403 or 401", door.Deny)
-	}
-	if door.Features == nil {
-		c.refuse(path+".features", "the key is missing, want a header for each kind of feature")
-	}
+	c.want(simple.MatchString(name), path, "the name is %q, %s", name, wantName)
+	c.want(door.Deny == 401 || door.Deny == 403 || door.Deny == 429, path+".deny", "the status is %d, want 429, 403 or 401", door.Deny)
+	c.want(door.Features != nil, path+".features", "the key is missing, want a header for each kind of feature")
 	for _, kind := range slices.Sorted(maps.Keys(door.Features)) {
 		source := door.Features[kind]
 		at := document.Join(path+".features", kind)
-		switch {
-		case !feature.IsKind(kind) || strings.Contains(kind, "+"):
-			c.refuse(at, "the kind is %q, want printable ASCII without colon and plus sign", kind)
-		case !validHeader.MatchString(source.Header):
-			c.refuse(at+".header", "the header is %q, want the name of a header that the proxy sets", source.Header)
-		case kind == feature.KindIP && source.Proxies == nil:
-			c.refuse(at+".proxies", "the key is missing, want the networks of the proxies, which connect here")
-		case kind != feature.KindIP && (source.Proxies != nil || source.Hops != 0):
-			c.refuse(at, "proxies and hops are for the kind ip alone")
-		case source.Hops < 0:
-			c.refuse(at+".hops", "the value is %d, want 0 or more", source.Hops)
-		}
+		byIP := kind == feature.KindIP
+		c.want(feature.IsKind(kind) && !strings.Contains(kind, "+"), at, "the kind is %q, want printable ASCII without colon and plus sign", kind)
+		c.want(validHeader.MatchString(source.Header), at+".header", "the header is %q, want the name of a header that the proxy sets", source.Header)
+		c.want(!byIP || source.Proxies != nil, at+".proxies", "the key is missing, want the networks of the proxies, which connect here")
+		c.want(byIP || source.Proxies == nil && source.Hops == 0, at, "proxies and hops are for the kind ip alone")
+		c.want(source.Hops >= 0, at+".hops", "the value is %d, want 0 or more", source.Hops)
 	}
 	if slices.ContainsFunc(c.faults, func(err error) bool { return within(err.(*rules.Error).Path, path+".features") }) {
 		c.unread = append(c.unread, path+".features") // as a whole

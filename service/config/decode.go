@@ -43,9 +43,9 @@ func (d *decoder) at(path string, err error) *rules.Error {
 	return &rules.Error{File: d.file, Line: max(1, d.lines[at]), Path: path, Err: err}
 }
 
-// refuse notes a fault as Fault returns it.
-func (d *decoder) refuse(path, format string, args ...any) {
-	if err := d.Fault(path, fmt.Errorf(format, args...)); err != nil {
+// want notes a fault as Fault returns it, unless ok.
+func (d *decoder) want(ok bool, path, format string, args ...any) {
+	if err := d.Fault(path, fmt.Errorf(format, args...)); !ok && err != nil {
 		d.faults = append(d.faults, err)
 	}
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,8 +22,8 @@ import (
 	"github.com/abacus-go/abacus/service/envoy"
 )
 
-// grantsKey is the key of the Grants of a caller in a context.
-type grantsKey struct{}
+// mayOverride is the key of a context, for whether the caller may use override.
+type mayOverride struct{}
 
 // openEnvoy makes the rate limit service of Envoy.
 func (s *service) openEnvoy(c *counter.Counter) error {
@@ -36,10 +38,7 @@ func (s *service) openEnvoy(c *counter.Counter) error {
 	s.envoy, err = envoy.New(envoy.Config{
 		Counter: c, Rules: s.cfg.Envoy.Rules, Settings: s.cfg.Envoy.Settings, Limiter: limits, Opened: observed, Metrics: registry,
 		OnFailure: s.cfg.Envoy.OnFailure, Every: s.cfg.Reload, Reflection: s.cfg.Envoy.Reflection,
-		MayOverride: func(ctx context.Context) bool {
-			grants, _ := ctx.Value(grantsKey{}).(callers.Grants)
-			return grants.May(config.Override, "") != ""
-		},
+		MayOverride: func(ctx context.Context) bool { return ctx.Value(mayOverride{}) == true },
 	})
 	if err != nil {
 		return s.cfg.Fault("envoy.rules", err)
@@ -58,7 +57,7 @@ func (s *service) openEnvoy(c *counter.Counter) error {
 func (s *service) overHTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if grants, may := s.may(w, r, config.RLS); may {
-			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), grantsKey{}, grants)))
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), mayOverride{}, grants.May(config.Override, "") != "")))
 		}
 	})
 }
@@ -83,14 +82,18 @@ func (s *service) admitted(ctx context.Context, method string) (context.Context,
 		return nil, status.Error(codes.Unauthenticated, "the connection has no address")
 	}
 	info, _ := p.AuthInfo.(credentials.TLSInfo) // without TLS no certificate is verified
-	grants := s.callers.Of(callers.NewPeer(p.Addr.String(), metadata.ValueFromIncomingContext(ctx, "authorization"), &info.State))
+	var from netip.Addr                         // the zero Addr on a unix socket
+	if tcp, is := p.Addr.(*net.TCPAddr); is {
+		from = tcp.AddrPort().Addr()
+	}
+	grants := s.callers.Of(callers.NewPeer(from, metadata.ValueFromIncomingContext(ctx, "authorization"), &info.State))
 	switch code, reason := grants.Refuse(config.RLS, ""); code {
 	case http.StatusUnauthorized:
 		return nil, status.Error(codes.Unauthenticated, reason.Error())
 	case http.StatusForbidden:
 		return nil, status.Error(codes.PermissionDenied, reason.Error())
 	}
-	return context.WithValue(ctx, grantsKey{}, grants), nil
+	return context.WithValue(ctx, mayOverride{}, grants.May(config.Override, "") != ""), nil
 }
 
 // maxStreams bounds the calls under way of a connection.
