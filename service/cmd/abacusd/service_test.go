@@ -147,11 +147,12 @@ doors:
   mail: {features: {user: {header: X}, email: {header: X}}}
   none: {features: {user: {header: X}}}
   mine: {features: {email: {header: X}}}
+  last: {event: page, features: {ip: {header: X}}}
 `,
 		"rules2.yaml": "events:\n  page: {ip: {limits: x}}\n  mail: {ip: {limits: y}}\n",
 		"twice.yaml":  "rules: rules2.yaml\nenvoy: {rules: envoy2.yaml}\nlisten: {http: 'localhost:1', grpc: 'localhost:2'}\ntls: {cert_file: short, key_file: short, client_ca_file: none}\ndoors: {page: {deny: 404, features: {ip: {header: X, proxies: [127.0.0.1]}}}}\n",
 		"envoy2.yaml": "domain: d\ndescriptors:\n  - {key: a, values: b}\n  - {key: a, limit: b}\n",
-		"none.yaml":   "rules: none\nlisten: {http: 'localhost:1'}\ndoors: {a: {features: {user: {header: X}}}}",
+		"none.yaml":   "rules: none\nlisten: {http: 'localhost:1'}\ntls: {cert_file: none}\ndoors: {a: {features: {user: {header: X}}}}",
 	})
 	for file, want := range map[string]string{
 		"good.yaml": `good.yaml: good
@@ -187,13 +188,14 @@ doors:
 			`bad.yaml:18: doors.page.event: no rule has the event "pagee", want "mail", "mine" and "page"`,
 			"bad.yaml:20: doors.mail.features.email: no rule of the event limits by", `bad.yaml:21: doors.none.event: no rule has the event "none"`,
 			"bad.yaml:22: doors.mine.features.email: no rule of the event limits by", "bad.yaml:22: doors.mine.features: has nothing, but event",
+			"bad.yaml:23: doors.last.features.ip.proxies: the key is missing",
 		},
 		"twice.yaml": {
 			"twice.yaml:2: envoy.rules: envoy: DIR/envoy2.yaml:3: field values not found", "DIR/envoy2.yaml:4: field limit not found",
 			"twice.yaml:4: tls.cert_file: DIR/short and DIR/short: tls: failed to find any PEM data", "twice.yaml:4: tls.client_ca_file: open DIR/none: no such",
 			"twice.yaml:5: doors.page.deny: ", "DIR/rules2.yaml:2: events.page.ip.limits: ", "DIR/rules2.yaml:3: events.mail.ip.limits: ",
 		},
-		"none.yaml": {"none.yaml:1: rules: stat DIR/none: no such file"},
+		"none.yaml": {"none.yaml:1: rules: stat DIR/none: no such file", "none.yaml:3: tls.key_file: the key is missing", "none.yaml:3: tls.cert_file: open DIR/none: no such"},
 	} {
 		out, errs, status := runs(t, "check", filepath.Join(dir, file))
 		require.Empty(t, out)
@@ -220,7 +222,8 @@ doors:
 // The rules follow their file. A file that is bad, or leaves a door without a limit or a
 // caller without its event, changes nothing.
 func TestReload(t *testing.T) {
-	dir := files(t, map[string]string{"abacusd.yaml": settings("memory") + "callers: [{name: here, from: [127.0.0.1], may: [auth, peek, metrics]}, {name: mine, from: [10.0.0.1], may: [take], events: [mine]}]", "rules.yaml": pageRules})
+	const pageRules = pageRules + "  own: {user: {limits: 2/h}}\n" // of a caller alone
+	dir := files(t, map[string]string{"abacusd.yaml": settings("memory") + "callers: [{name: here, from: [127.0.0.1], may: [auth, peek, metrics]}, {name: a, from: [10.0.0.1], may: [take], events: [own]}]", "rules.yaml": pageRules})
 	d := serve(t, filepath.Join(dir, "abacusd.yaml")).ready()
 	left := func() string { return d.post("/v1/peek", `{"event":"mail","features":["user:ada"]}`).body }
 	reload := func() string {
@@ -229,21 +232,25 @@ func TestReload(t *testing.T) {
 		_, after, _ := strings.Cut(got.body, "\nabacus_rules_last_reload_successful{limiter=\"rules\"} ")
 		return after[:1]
 	}
-	for _, row := range []struct{ text, limit, successful string }{
-		{strings.Replace(pageRules, "mail: {user: {limits: 2/h}}", "mail: {user: {limits: 7/h}}", 1), "7/h", "1"},
-		{"events: {page: {ip: {limits: 1/h}}}", "7/h", "0"},
-		{pageRules + "  mail: {user: {limits: 1/h}}", "7/h", "0"},
-		{"events: {page: {ip: {limits: 1/h}}, mail: {user: {limits: 1/h}}}", "7/h", "0"},
-		{strings.Repeat("x", 2<<20), "7/h", "0"},
-		{pageRules[:20], "7/h", "0"},
-		{strings.Replace(pageRules, "mail:", "gone:", 1), "", "1"},
-		{pageRules, "2/h", "1"},
-	} {
-		replaceFile(t, filepath.Join(dir, "rules.yaml"), row.text)
-		d.eventually(row.limit+" by "+row.text[:20], func() bool {
-			return reload() == row.successful && (strings.Contains(left(), `"limit":"`+row.limit+`"`) || row.limit == "" && strings.Contains(left(), "404"))
+	becomes := func(text, limit, successful string) {
+		t.Helper()
+		replaceFile(t, filepath.Join(dir, "rules.yaml"), text)
+		d.eventually(limit+" by "+text[:20], func() bool {
+			return reload() == successful && (strings.Contains(left(), `"limit":"`+limit+`"`) || limit == "" && strings.Contains(left(), "404"))
 		})
 	}
+	for _, bad := range []string{
+		"events: {page: {ip: {limits: 1/h}}}",
+		strings.Replace(pageRules, "own:", "owned:", 1),
+		pageRules + "  mail: {user: {limits: 1/h}}",
+		strings.Repeat("x", 2<<20),
+		pageRules[:20],
+	} {
+		becomes(strings.Replace(pageRules, "mail: {user: {limits: 2/h}}", "mail: {user: {limits: 7/h}}", 1), "7/h", "1")
+		becomes(bad, "7/h", "0")
+	}
+	becomes(strings.Replace(pageRules, "mail:", "gone:", 1), "", "1")
+	becomes(pageRules, "2/h", "1")
 	require.Equal(t, 204, d.get("/auth/page", "X-Forwarded-For: 192.0.2.7").status)
 	require.NotContains(t, d.said(), "192.0.2.7")
 }
