@@ -151,7 +151,7 @@ type ruleRow struct {
 var files embed.FS
 
 // Page is the page of the watch, to be shown by Add.
-var Page = web.Page{Name: "watch", Path: "/watch", Link: "Watch a store", Files: files}
+var Page = web.Page{Name: "watch", Path: "/watch", Link: "Watch a store", Files: files, Charts: true}
 
 // Add adds the watch to a site, until ctx is done.
 func (s *Source) Add(ctx context.Context, to *web.Site) {

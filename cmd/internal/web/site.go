@@ -29,6 +29,8 @@ type Page struct {
 	Link  string // the text of its link on all pages
 	Files fs.FS
 
+	Charts bool // the page has the library for charts
+
 	// Before has the names of more files pages/NAME.js, for the script of the page.
 	Before []string
 }
@@ -47,12 +49,14 @@ type Site struct {
 // asset is a file that pages have in common.
 type asset struct{ mime, content string }
 
+const javaScript = "text/javascript; charset=utf-8"
+
 // New makes a Site, which works until ctx is done. The files that pages have in common
 // are served already; the pages themselves are shown by handlers of the caller.
 func New(ctx context.Context, pages ...Page) *Site {
-	s := &Site{mux: http.NewServeMux(), pages: pages, templates: map[string]*template.Template{}, streams: streams{ctx: ctx}}
+	s := &Site{mux: http.NewServeMux(), pages: pages, templates: map[string]*template.Template{}, assets: map[string]asset{}, streams: streams{ctx: ctx}}
 	s.guarded = guard(s.mux)
-	css, js := UPlotCSS+BaseCSS+mustRead(common, "common.css"), UPlotJS+mustRead(common, "common.js", "rods.js")
+	css, js := UPlotCSS+BaseCSS+mustRead(common, "common.css"), mustRead(common, "common.js", "rods.js")
 	for _, page := range pages {
 		layout := template.Must(template.New("").Funcs(text.Funcs).ParseFS(common, "pages/layout.html"))
 		s.templates[page.Name] = template.Must(layout.ParseFS(page.Files, "pages/"+page.Name+".html"))
@@ -60,12 +64,13 @@ func New(ctx context.Context, pages ...Page) *Site {
 		for _, name := range append(slices.Clip(page.Before), page.Name) {
 			js += mustRead(page.Files, name+".js")
 		}
+		if page.Charts {
+			s.assets["charts.js"] = asset{javaScript, UPlotJS}
+		}
 	}
-	s.assets = map[string]asset{
-		"abacus.css": {"text/css; charset=utf-8", css},
-		"abacus.js":  {"text/javascript; charset=utf-8", js},
-		"icon.svg":   {"image/svg+xml", mustRead(common, "icon.svg")},
-	}
+	s.assets["abacus.css"] = asset{"text/css; charset=utf-8", css}
+	s.assets["abacus.js"] = asset{javaScript, js}
+	s.assets["icon.svg"] = asset{"image/svg+xml", mustRead(common, "icon.svg")}
 	for name, a := range s.assets {
 		s.Handle("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", a.mime)
