@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -79,7 +80,7 @@ func ladders(t testing.TB) []tiers.Ladder {
 // nothing, and RetryAfter exact to the nanosecond.
 func TestScriptsAgainstTheOracle(t *testing.T) {
 	if *scriptFlag != "" {
-		s := try.To(script.Load(*scriptFlag))(t)
+		s := try.To(script.Parse(string(try.To(os.ReadFile(*scriptFlag))(t))))(t)
 		for _, path := range paths {
 			_, err := s.Play(path.store(), "")
 			require.NoError(t, err, path.name)
@@ -126,7 +127,7 @@ func TestScriptsAgainstTheOracle(t *testing.T) {
 
 // Scripts that once failed.
 func TestScriptsThatOnceFailed(t *testing.T) {
-	scripts := try.To(script.Once())(t)
+	scripts := script.Once()
 	require.NotEmpty(t, scripts)
 	for name, s := range scripts {
 		for _, path := range paths {

@@ -17,8 +17,7 @@ import (
 func scripts(s *subject) {
 	each, allowed := max(1, 12/s.thrift), 0
 	clocks := []struct{ skew, settle time.Duration }{{3 * time.Second, enough}, {100 * time.Millisecond, 10 * time.Second}, {-1, -1}}
-	once := value(script.Once())
-	for name, r := range once {
+	for name, r := range script.Once() {
 		if _, err := r.Play(s.Store, freshPrefix()); err != nil {
 			failf("%s, which once failed: %w\n%s", name, err, r)
 		}

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -31,37 +29,28 @@ type answer struct {
 
 // client is a connection to a service.
 type client struct {
-	conn net.Conn
-	in   *bufio.Reader
+	http.Client
+	addr string
 }
 
-func dial(addr string) (*client, error) {
-	conn, err := net.DialTimeout("tcp", addr, hang)
-	if err != nil {
-		return nil, err
-	}
-	return &client{conn, bufio.NewReader(conn)}, nil
+func dial(addr string) *client {
+	return &client{http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}, Timeout: hang}, addr}
 }
-
-func (c *client) close() { _ = c.conn.Close() }
 
 // ask sends a request in the name of a user, and waits for the answer.
 func (c *client) ask(target, name string) (a answer, err error) {
+	request, err := http.NewRequest("GET", "http://"+c.addr+target, nil)
+	if err != nil {
+		return a, err
+	}
+	request.Header.Set("User", name)
 	began := time.Now()
-	if err := c.conn.SetDeadline(began.Add(hang)); err != nil {
-		return a, err
-	}
-	if _, err := io.WriteString(c.conn, "GET "+target+" HTTP/1.1\r\nHost: flood\r\nUser: "+name+"\r\n\r\n"); err != nil {
-		return a, err
-	}
-	response, err := http.ReadResponse(c.in, nil)
+	response, err := c.Do(request)
 	if err != nil {
 		return a, fmt.Errorf("no answer after %s: %w", time.Since(began), err)
 	}
+	defer response.Body.Close()
 	a.took, a.status = time.Since(began), response.StatusCode
-	if _, err := io.Copy(io.Discard, response.Body); err != nil {
-		return a, err
-	}
 	if at := response.Header.Get("At"); at != "" {
 		ns, err := strconv.ParseInt(at, 10, 64)
 		if err != nil {
@@ -69,7 +58,8 @@ func (c *client) ask(target, name string) (a answer, err error) {
 		}
 		a.at = time.Unix(0, ns)
 	}
-	return a, response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body) // for the next request
+	return a, err
 }
 
 // load is many connections to some services. Every connection sends a request when
@@ -91,15 +81,12 @@ func (l *load) run(ctx context.Context, begin func()) ([]answer, error) {
 	ready.Add(l.connections)
 	for i := range l.connections {
 		all.Go(func() {
-			c, err := dial(l.addrs[i%len(l.addrs)])
+			c := dial(l.addrs[i%len(l.addrs)])
+			defer c.CloseIdleConnections()
+			_, err := c.ask("/", "") // connects
 			ready.Done()
-			if err != nil {
-				errs[i] = err
-				return
-			}
-			defer c.close()
 			<-begun
-			answers[i], errs[i] = l.ask(ctx, c)
+			answers[i], errs[i] = l.ask(ctx, c, err)
 		})
 	}
 	ready.Wait()
@@ -113,9 +100,9 @@ func (l *load) run(ctx context.Context, begin func()) ([]answer, error) {
 	return sum, errors.Join(errs...)
 }
 
-// ask sends the requests of a connection.
-func (l *load) ask(ctx context.Context, c *client) (answers []answer, err error) {
-	for ctx.Err() == nil && l.more() {
+// ask sends the requests of a connection that was opened without an error.
+func (l *load) ask(ctx context.Context, c *client, err error) (answers []answer, _ error) {
+	for err == nil && ctx.Err() == nil && l.more() {
 		user := rand.IntN(len(l.names))
 		a, err := c.ask("/hit", l.names[user])
 		if err != nil {
@@ -130,5 +117,5 @@ func (l *load) ask(ctx context.Context, c *client) (answers []answer, err error)
 			program.Sleep(ctx, l.pause/2+rand.N(l.pause))
 		}
 	}
-	return answers, ctx.Err()
+	return answers, errors.Join(err, ctx.Err())
 }

@@ -204,11 +204,8 @@ func (r *round) note(a answer) {
 // each asks each service about each user.
 func (r *round) each(ask func(c *client, user int) error) error {
 	for _, p := range r.services {
-		c, err := dial(p.addr)
-		if err != nil {
-			return err
-		}
-		defer c.close()
+		c := dial(p.addr)
+		defer c.CloseIdleConnections()
 		for user := range r.names {
 			if err := ask(c, user); err != nil {
 				return fmt.Errorf("%s: %w", p.addr, err)

@@ -23,7 +23,6 @@ import (
 	"bufio"
 	"cmp"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -164,15 +163,6 @@ func Parse(text string) (s Script, err error) {
 		}
 	}
 	return s, lines.Err()
-}
-
-// Load is [Parse] of a file.
-func Load(file string) (Script, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return Script{}, err
-	}
-	return Parse(string(text))
 }
 
 func parseCall(words []string) (c Call, err error) {

@@ -99,27 +99,15 @@ func memcachedAnswers(addr string, pid int) error {
 
 // redisAnswers reports whether the process pid serves addr and has loaded all.
 func redisAnswers(addr, password string, pid int) error {
-	conn, err := dial(addr)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
+	ask := "PING\r\nINFO server"
 	if password != "" {
-		if _, err := command(conn, "AUTH", password); err != nil {
-			return err
-		}
+		ask = "AUTH " + password + "\r\n" + ask
 	}
-	if _, err := command(conn, "PING"); err != nil {
-		return err
+	answer, err := Exchange(addr, 4*time.Second, ask, "\nrun_id:", "\n-")
+	if err == nil && !(strings.Contains(answer, "+PONG") && strings.Contains(answer, fmt.Sprintf("process_id:%d\r\n", pid))) {
+		err = fmt.Errorf("%s is not the Redis with pid %d: %.80q", addr, pid, answer)
 	}
-	info, err := command(conn, "INFO", "server")
-	if err != nil {
-		return err
-	}
-	if !strings.Contains(fmt.Sprint(info), fmt.Sprintf("process_id:%d\r\n", pid)) {
-		return fmt.Errorf("%s is not the Redis with pid %d", addr, pid)
-	}
-	return nil
+	return err
 }
 
 func hostPort(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

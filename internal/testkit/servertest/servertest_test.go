@@ -129,7 +129,7 @@ func TestPause(t *testing.T) {
 	t.Parallel()
 	server := StartMemcached(t)
 	for range 50 {
-		conn, err := dial(server.Addr)
+		conn, err := dial(server.Addr, 4*time.Second)
 		require.NoError(t, err)
 		server.Pause()
 		_, err = fmt.Fprint(conn, "version\r\n")
@@ -167,7 +167,7 @@ func starters() map[string]func(t testing.TB) *Server {
 // end, or to a Redis error.
 func ask(t testing.TB, addr, request, end string) string {
 	t.Helper()
-	conn, err := dial(addr)
+	conn, err := dial(addr, 4*time.Second)
 	require.NoError(t, err)
 	defer conn.Close()
 	_, err = fmt.Fprint(conn, request)

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // Nginx starts an nginx for the test, with a location of these lines, and returns its
@@ -73,7 +74,7 @@ func web(t testing.TB, name, debian string, args []string, config func(port int,
 			return append(args, file)
 		},
 		answers: func(addr string, _ int) error {
-			conn, err := dial(addr)
+			conn, err := dial(addr, time.Second)
 			if err != nil {
 				return err
 			}

@@ -17,14 +17,11 @@ import (
 // Exchange sends a line to a server at addr, on a connection of its own, and returns
 // the answer up to one of the ends, within a time.
 func Exchange(addr string, within time.Duration, request string, ends ...string) (string, error) {
-	conn, err := net.DialTimeout("tcp", addr, within)
+	conn, err := dial(addr, within)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(within)); err != nil {
-		return "", err
-	}
 	if _, err := io.WriteString(conn, request+"\r\n"); err != nil {
 		return "", err
 	}
@@ -35,12 +32,13 @@ func Exchange(addr string, within time.Duration, request string, ends ...string)
 	return answer, nil
 }
 
-func dial(addr string) (net.Conn, error) {
-	conn, err := net.DialTimeout("tcp", addr, 10*time.Second)
+// dial connects to a server whose answers come within a time.
+func dial(addr string, within time.Duration) (net.Conn, error) {
+	conn, err := net.DialTimeout("tcp", addr, max(within, 10*time.Second))
 	if err != nil {
 		return nil, err
 	}
-	return conn, conn.SetDeadline(time.Now().Add(4 * time.Second))
+	return conn, conn.SetDeadline(time.Now().Add(within))
 }
 
 // readUntil reads until the answer contains one of the ends, and returns what was read.
@@ -62,18 +60,13 @@ func readUntil(r io.Reader, ends ...string) (string, error) {
 }
 
 // Command sends a command to a Redis at addr, on a connection of its own, and
-// returns the answer within two seconds: a string, an int64, nil or a []any of these.
+// returns the answer within four seconds: a string, an int64, nil or a []any of these.
 func Command(addr string, args ...string) (any, error) {
-	conn, err := dial(addr)
+	conn, err := dial(addr, 4*time.Second)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	return command(conn, args...)
-}
-
-// command sends one command on a connection that has no answer under way.
-func command(conn net.Conn, args ...string) (any, error) {
 	var request strings.Builder
 	fmt.Fprintf(&request, "*%d\r\n", len(args))
 	for _, arg := range args {
