@@ -234,18 +234,11 @@ func changeOfLadder(s *subject) {
 	const per, most = 10 * time.Minute, 5
 	limits := counter.Limits{{Max: most, Per: per}}
 	for round := range 8 / s.thrift {
-		now := noon
-		cfg := counter.Config{Now: func() time.Time { return now }, Skew: -1, Patience: enough}
-		old := parse.Ladder("1s:1h, 1m:1h")
-		fleet := map[string]*counter.Counter{}
-		for kind, set := range map[string]func(){
-			"former": func() { cfg.Ladder, cfg.Former = old, nil },
-			"both":   func() { cfg.Ladder, cfg.Former = tiers.Default, &counter.Config{Ladder: old} },
-			"new":    func() { cfg.Ladder, cfg.Former = tiers.Default, nil },
-		} {
-			set()
-			fleet[kind] = s.counter(fmt.Sprint("ladder", round), cfg)
+		now, old := noon, parse.Ladder("1s:1h, 1m:1h")
+		on := func(l tiers.Ladder, former *counter.Config) *counter.Counter {
+			return s.counter(fmt.Sprint("ladder", round), counter.Config{Ladder: l, Former: former, Now: func() time.Time { return now }, Skew: -1, Patience: enough})
 		}
+		fleet := map[string]*counter.Counter{"former": on(old, nil), "both": on(tiers.Default, &counter.Config{Ladder: old}), "new": on(tiers.Default, nil)}
 		phases := []string{"former", "former both", "both", "both new", "new"}
 		if round%2 == 1 {
 			phases = []string{"former", "former both", "former", "former both", "both", "both new", "both", "former both"}

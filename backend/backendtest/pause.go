@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,7 +90,7 @@ type pausedKey struct {
 	way
 	hasty, patient *counter.Counter
 	key            counter.Key
-	counted        int64 // calls that did not fail after all
+	counted        atomic.Int64 // calls that did not fail after all
 }
 
 func newPausedKey(store backend.Store, w way) *pausedKey {
@@ -109,8 +110,7 @@ func newPausedKey(store backend.Store, w way) *pausedKey {
 // fail calls while the server stands still, and wants each call to fail within a
 // limit of time.
 func (k *pausedKey) fail(limit time.Duration) {
-	admitted := make([]bool, pauseCallers)
-	together(pauseCallers, func(i int) {
+	together(pauseCallers, func(int) {
 		ctx := context.Background()
 		if k.ctx > 0 {
 			var cancel context.CancelFunc
@@ -119,46 +119,39 @@ func (k *pausedKey) fail(limit time.Duration) {
 		}
 		within(limit, k.name+" while the server stood still", func() {
 			if k.add {
-				admitted[i] = k.hasty.Add(ctx, k.key, 1) == nil
-				return
+				if k.hasty.Add(ctx, k.key, 1) == nil { // the server was still on its way to a standstill
+					k.counted.Add(1)
+				}
+			} else if v, err := k.hasty.Take(ctx, k.key, 1, pauseLimits); err == nil && v.Allowed {
+				k.counted.Add(1)
 			}
-			v, err := k.hasty.Take(ctx, k.key, 1, pauseLimits)
-			admitted[i] = err == nil && v.Allowed
 		})
 	})
-	for _, a := range admitted {
-		if a { // the server was still on its way to a standstill
-			k.counted++
-		}
-	}
 }
 
 // comeBack wants all places back but the places of the successful calls.
 func (k *pausedKey) comeBack() {
-	var counted counter.Count
-	end := time.Now().Add(enough)
-	for ; ; time.Sleep(5 * time.Millisecond) {
-		var err error
-		counted, err = k.patient.Count(context.Background(), k.key, time.Hour)
-		mustf(err, "%s, after the pause", k.name)
-		if counted.High == k.counted {
+	ctx, end, counted := context.Background(), time.Now().Add(enough), k.counted.Load()
+	for {
+		n, err := k.patient.Count(ctx, k.key, time.Hour)
+		if mustf(err, "%s, after the pause", k.name); n.High == counted {
 			break
 		}
 		if time.Now().After(end) {
 			failf("%s: %d of %d calls failed while the server stood still, and %v later it counts %d hits, want %d",
-				k.name, pauseCallers-k.counted, pauseCallers, enough, counted.High, k.counted)
+				k.name, pauseCallers-counted, pauseCallers, enough, n.High, counted)
 		}
+		time.Sleep(5 * time.Millisecond)
 	}
-	for i := k.counted; i <= pausePlaces; i++ {
-		v, err := k.patient.Take(context.Background(), k.key, 1, pauseLimits)
-		for err == nil && !v.Allowed && i < pausePlaces && time.Now().Before(end) {
-			// The server counts a late hit after the Count, and the hit is taken back.
-			time.Sleep(5 * time.Millisecond)
-			v, err = k.patient.Take(context.Background(), k.key, 1, pauseLimits)
-		}
-		mustf(err, "%s, after the pause", k.name)
-		if v.Allowed != (i < pausePlaces) {
+	for i := counted; i <= pausePlaces; {
+		v, err := k.patient.Take(ctx, k.key, 1, pauseLimits)
+		switch mustf(err, "%s, after the pause", k.name); {
+		case v.Allowed == (i < pausePlaces):
+			i++
+		case v.Allowed || time.Now().After(end):
 			failf("%s, after the pause: hit %d of %d: allowed %v", k.name, i+1, pausePlaces, v.Allowed)
+		default: // the server counts a late hit after the Count, and the hit is taken back
+			time.Sleep(5 * time.Millisecond)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -120,11 +121,7 @@ func draw(rng *rand.Rand, j *job, now int64, beyond bool) plan {
 		}
 	}
 	if beyond {
-		for i := range groups {
-			if groups[i].beyond {
-				g = &groups[i]
-			}
-		}
+		g = &groups[slices.IndexFunc(groups, func(g group) bool { return g.beyond })]
 	}
 	one := func(i int) history.Ask {
 		key := fmt.Sprintf("%s-%s-%d", j.Prefix, g.name, i)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"slices"
 
 	"github.com/abacus-go/abacus/limiter"
 )
@@ -24,12 +25,7 @@ var policies = []policy{
 
 // policyOf is the policy of a name.
 func policyOf(name string) *policy {
-	for i := range policies {
-		if policies[i].name == name {
-			return &policies[i]
-		}
-	}
-	return nil
+	return &policies[slices.IndexFunc(policies, func(p policy) bool { return p.name == name })]
 }
 
 // tries reports whether a scenario says anything about p beside the other policies:

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -82,11 +84,5 @@ var scenarios = []scenario{
 
 // longest is the longest window, and its Max.
 func (s *scenario) longest() counter.Limit {
-	longest := s.limits[0]
-	for _, l := range s.limits {
-		if l.Per > longest.Per {
-			longest = l
-		}
-	}
-	return longest
+	return slices.MaxFunc(s.limits, func(a, b counter.Limit) int { return cmp.Compare(a.Per, b.Per) })
 }

@@ -40,10 +40,7 @@ type job struct {
 	Within      time.Duration // of a decision; zero: the limiter's default
 }
 
-// ready is the first line of a service.
-type ready struct{ Addr string }
-
-// ending is the last line of a service.
+// ending is the last line of a service; the first is its address.
 type ending struct {
 	Outcomes map[string]int64 // how often each
 	Stats    limiter.Stats
@@ -131,7 +128,7 @@ func listen(lim *limiter.Limiter, in *json.Decoder, out *json.Encoder) error {
 	server := &http.Server{Handler: handler}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	if err := out.Encode(ready{listener.Addr().String()}); err != nil {
+	if err := out.Encode(listener.Addr().String()); err != nil {
 		return err
 	}
 	if err := in.Decode(new(any)); err != io.EOF {

@@ -108,15 +108,15 @@ func (t *trial) start(tb testing.TB, store string) (*process, error) {
 		_ = p.Cmd.Process.Kill() // fails only if the process has ended
 		_ = p.Wait()
 	})
-	var r ready
+	var at string
 	err = p.Tell(job{Store: t.store, Addr: store, Policy: t.policy.name, Services: t.services, Limits: t.limits.String(), Within: t.within})
 	if err == nil {
-		err = p.Lines.Decode(&r)
+		err = p.Lines.Decode(&at)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("a service does not begin: %w", err)
 	}
-	return &process{p, r.Addr}, nil
+	return &process{p, at}, nil
 }
 
 // end lets the service close all, and returns the last words of the service.
