@@ -117,7 +117,7 @@ func (s *SentinelSetup) Teach(sentinel, addr string) {
 func (s *SentinelSetup) Master() (master string) {
 	s.t.Helper()
 	s.await("the sentinels do not agree", func() (err error) {
-		master, err = s.master()
+		master, err = s.settled()
 		return err
 	})
 	return master
@@ -160,28 +160,15 @@ func (s *SentinelSetup) Ready() error {
 
 // settled returns the master that all sentinels name, if all sentinels know each
 // other and see the master up, with no failover under way.
-func (s *SentinelSetup) settled() (string, error) {
-	for _, addr := range s.Addrs {
-		fields, err := s.view(addr)
-		if err != nil {
-			return "", err
-		}
-		if fields["flags"] != "master" || fields["num-other-sentinels"] != strconv.Itoa(sentinels-1) {
-			return "", fmt.Errorf("the sentinel at %s sees %v", addr, fields)
-		}
-	}
-	return s.master()
-}
-
-func (s *SentinelSetup) master() (master string, err error) {
+func (s *SentinelSetup) settled() (master string, err error) {
 	for _, addr := range s.Addrs {
 		fields, err := s.view(addr)
 		if err != nil {
 			return "", err
 		}
 		named := net.JoinHostPort(fields["ip"], fields["port"])
-		if master != "" && named != master {
-			return "", fmt.Errorf("the sentinels name %s and %s", master, named)
+		if fields["flags"] != "master" || fields["num-other-sentinels"] != strconv.Itoa(sentinels-1) || master != "" && named != master {
+			return "", fmt.Errorf("the sentinel at %s sees %v, and the sentinel before it %q", addr, fields, master)
 		}
 		master = named
 	}
