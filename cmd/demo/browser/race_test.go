@@ -131,8 +131,8 @@ func TestSpeed(t *testing.T) {
 	require.Equal(t, "10", p.text(cell("abacus", "peak")))
 }
 
-// TestSandbox uses each control of the sandbox by the mouse, with a finger, and by the
-// keyboard.
+// TestSandbox uses each control of the sandbox by the mouse, with a finger, on files, and
+// by the keyboard.
 func TestSandbox(t *testing.T) {
 	click := func(p *tab, selector string, part float64) {
 		x, y := p.middle(selector, part)
@@ -151,8 +151,12 @@ func TestSandbox(t *testing.T) {
 	}{{"mouse", click, click, click}, {"touch", (*tab).tap, (*tab).tap, (*tab).tap}, {"keyboard", keys(kb.Enter), keys(strings.Repeat(kb.ArrowRight, 27)), keys(kb.ArrowUp)}} {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			p := open(t, window{width: 768, scheme: "light", calm: true}, newSite(t))
-			call(p, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: way.name == "touch"})
+			serve, touch := newSite, way.name == "touch"
+			if touch {
+				serve = newFiles
+			}
+			p := open(t, window{width: 768, scheme: "light", calm: true}, serve(t))
+			call(p, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: touch})
 			p.started()
 			press := func(selector string) { way.press(p, selector, 0.5) }
 			press("#hit")
