@@ -29,9 +29,7 @@ func (d *decoder) root(n *yaml.Node) {
 			})
 		})
 	}})
-	if !found && len(d.errs) == before {
-		d.fail(n.Line, "", "the key events is missing, want rules under it")
-	}
+	d.Want(found || len(d.errs) > before, n.Line, "", "the key events is missing, want rules under it")
 }
 
 // kind reads a rule, or a list of rules, for an event and kind.
@@ -57,9 +55,8 @@ func (d *decoder) rule(event, kind string, kindLine, line int, n *yaml.Node, pat
 			field{"plans", func(n *yaml.Node, path string) {
 				d.Each(n, path, "limits by the name of a plan", func(name string, _, n *yaml.Node, path string) {
 					limits, key := d.limits(n, path), plan{event, kind, name}
-					if _, is := d.set.plans[key]; is {
-						d.fail(n.Line, path, "the event and kind have a plan of this name already, want each name once")
-					}
+					_, is := d.set.plans[key]
+					d.Want(!is, n.Line, path, "the event and kind have a plan of this name already, want each name once")
 					d.set.plans[key] = limits
 					if limits != nil && !slices.ContainsFunc(r.Plans, func(l counter.Limits) bool { return slices.Equal(l, limits) }) {
 						r.Plans, p.plans = append(r.Plans, limits), append(p.plans, name)
@@ -156,15 +153,11 @@ func (d *decoder) override(n *yaml.Node, path, kind string) (o limiter.Override)
 			} else if o.Network != o.Network.Masked() {
 				d.fail(n.Line, path, "the value is %s, which has bits beyond its length, want %s", text, o.Network.Masked())
 			}
-			if kind != feature.KindIP {
-				d.fail(n.Line, path, "the kind is %q, want a value: a network is for the kind ip", kind)
-			}
+			d.Want(kind == feature.KindIP, n.Line, path, "the kind is %q, want a value: a network is for the kind ip", kind)
 		}},
 		field{"domain", func(n *yaml.Node, path string) {
 			o.Domain, _ = d.Text(n, path, "a mail domain, such as example.org")
-			if kind != feature.KindEmail {
-				d.fail(n.Line, path, "the kind is %q, want a value: a domain is for the kind email", kind)
-			}
+			d.Want(kind == feature.KindEmail, n.Line, path, "the kind is %q, want a value: a domain is for the kind email", kind)
 		}},
 		field{"limits", func(n *yaml.Node, path string) { o.Limits = d.limits(n, path) }},
 		field{"exempt", func(n *yaml.Node, path string) { o.Exempt = d.Bool(n, path) }},
@@ -186,8 +179,6 @@ func (d *decoder) instant(n *yaml.Node, path string) time.Time {
 		return time.Time{}
 	}
 	t, err := time.Parse(time.RFC3339, n.Value)
-	if err != nil || t.IsZero() { // the zero time would be no end
-		d.fail(n.Line, path, "the value is %q, want %s", n.Value, want)
-	}
+	d.Want(err == nil && !t.IsZero(), n.Line, path, "the value is %q, want %s", n.Value, want) // the zero time would be no end
 	return t
 }

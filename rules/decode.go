@@ -92,9 +92,8 @@ func (d *decoder) require(n *yaml.Node, path string, keys ...string) {
 		return
 	}
 	for _, key := range keys {
-		if k, _ := entry(n, key); k == nil {
-			d.fail(n.Line, path, "the key %s is missing", key)
-		}
+		k, _ := entry(n, key)
+		d.Want(k != nil, n.Line, path, "the key %s is missing", key)
 	}
 }
 
@@ -117,11 +116,7 @@ func (d *decoder) oneOf(n *yaml.Node, path string, keys ...string) {
 			continue
 		}
 		has = append(has, key)
-		if v.ShortTag() == "!!bool" && v.Value == "false" {
-			d.fail(v.Line, document.Join(path, key), "the value is false, want true, or no such key")
-		}
+		d.Want(v.ShortTag() != "!!bool" || v.Value != "false", v.Line, document.Join(path, key), "the value is false, want true, or no such key")
 	}
-	if len(has) != 1 {
-		d.fail(n.Line, path, "the override has %s, want one of %s", words.Quoted(has), strings.Join(keys, ", "))
-	}
+	d.Want(len(has) == 1, n.Line, path, "the override has %s, want one of %s", words.Quoted(has), strings.Join(keys, ", "))
 }

@@ -17,6 +17,13 @@ import (
 // it refuses anchors, aliases, tags, empty values, and values of another type.
 type Reader func(line int, path, format string, args ...any)
 
+// Want is called with a fault unless ok.
+func (r Reader) Want(ok bool, line int, path, format string, args ...any) {
+	if !ok {
+		r(line, path, format, args...)
+	}
+}
+
 // Parse returns the root of the only document of data, nil after a fault: see [Parse].
 func (r Reader) Parse(data []byte, largest int, want string) *yaml.Node {
 	root, line, err := Parse(data, largest, want)
@@ -53,9 +60,7 @@ func (r Reader) Each(n *yaml.Node, path, want string, f func(key string, k, v *y
 	if !r.Is(n, yaml.MappingNode, path, want) {
 		return
 	}
-	if len(n.Content) == 0 {
-		r(n.Line, path, "the mapping is empty, want %s", want)
-	}
+	r.Want(len(n.Content) > 0, n.Line, path, "the mapping is empty, want %s", want)
 	lines := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
@@ -91,9 +96,7 @@ func (r Reader) List(n *yaml.Node, path, want string, f func(i int, n *yaml.Node
 	if !r.Is(n, yaml.SequenceNode, path, want) {
 		return
 	}
-	if len(n.Content) == 0 {
-		r(n.Line, path, "the list is empty, want %s", want)
-	}
+	r.Want(len(n.Content) > 0, n.Line, path, "the list is empty, want %s", want)
 	for i, n := range n.Content {
 		f(i, n, fmt.Sprintf("%s[%d]", path, i))
 	}
@@ -153,8 +156,8 @@ func (r Reader) Text(n *yaml.Node, path, want string) (string, bool) {
 
 // Bool reads true or false.
 func (r Reader) Bool(n *yaml.Node, path string) bool {
-	if r.Is(n, yaml.ScalarNode, path, "true or false") && (n.ShortTag() != "!!bool" || n.Value != "true" && n.Value != "false") {
-		r(n.Line, path, "the value is %s, want true or false", Describe(n))
+	if r.Is(n, yaml.ScalarNode, path, "true or false") {
+		r.Want(n.ShortTag() == "!!bool" && (n.Value == "true" || n.Value == "false"), n.Line, path, "the value is %s, want true or false", Describe(n))
 	}
 	return n.Value == "true"
 }

@@ -32,7 +32,7 @@ var budgets = []budget{
 	{folders: "limiter/turns", code: 280},
 	{folders: "httplimit", code: 1896, decision: "speed-of-the-middleware.md queues-of-wait.md calendar-periods.md settle.md"},
 	{folders: "httpclient", code: 450},
-	{folders: "rules internal/document", code: 928, decision: "faults-of-a-file.md growing-bans.md service-for-other-languages.md"},
+	{folders: "rules internal/document", code: 915, decision: "faults-of-a-file.md growing-bans.md"},
 	{folders: "internal/dur internal/inside internal/keytext internal/loan internal/redial internal/redisscript internal/spent internal/words", code: 512, decision: "queues-of-wait.md pages-as-files.md"},
 
 	{folders: "metrics/tally", code: 450},
