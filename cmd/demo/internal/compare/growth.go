@@ -34,11 +34,16 @@ func (c *Comparison) parts(of candidate) []time.Duration {
 func (c *Comparison) growth(ctx context.Context, r round) (*Growth, error) {
 	g, limit := &Growth{Hits: c.sizes}, r.limit
 	limit.Max = slices.Max(g.Hits)
+	logs := map[time.Duration]*Log{}
 	for _, candidate := range r.candidates {
 		for _, part := range c.parts(candidate) {
-			log, err := growing(g.Hits, limit.Per/part)
-			if err != nil {
-				return nil, err
+			log := logs[part]
+			if log == nil {
+				var err error
+				if log, err = growing(g.Hits, limit.Per/part); err != nil {
+					return nil, err
+				}
+				logs[part] = log
 			}
 			t := &trial{c: c, log: log, limit: limit, sample: log.sample(len(log.keys)), decided: make([]uint32, log.Events)}
 			a, err := t.run(ctx, 0, candidate)
