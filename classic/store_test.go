@@ -14,6 +14,7 @@ import (
 	"github.com/abacus-go/abacus/classic"
 	"github.com/abacus-go/abacus/classic/servers"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/internal/testkit/try"
 )
@@ -265,15 +266,16 @@ func TestAFullStore(t *testing.T) {
 
 // A state that no longer matters is dropped long before the store is full.
 func TestAFloodLeavesLittle(t *testing.T) {
+	flood := long.Rounds(5_000, 20_000)
 	each(t, func(t *testing.T, k kind) {
 		c := clockAt(start)
 		l := k.new(t, 2, time.Second, 2, memory(t, classic.Config{Now: c.now}))
-		for i := range 20_000 {
+		for i := range flood {
 			take(t, l, name(i), 1)
 			c.add(10 * time.Second)
 		}
 		left := 0
-		for i := range 20_000 {
+		for i := range flood {
 			if held(t, l, name(i)) > 0 {
 				left++
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
@@ -53,7 +54,7 @@ func TestAChangeOfLadderKeepsTheLimit(t *testing.T) {
 	five := counter.Limits{{Max: 5, Per: per}}
 	for _, path := range paths {
 		t.Run(path.name, func(t *testing.T) {
-			for seed := range uint64(40) {
+			for seed := range uint64(long.Rounds(10, 40)) {
 				rng := rand.New(rand.NewPCG(seed, 1))
 				clock := newClock(noon)
 				f := newFleet(t, clock, path.store(), "1s:1h, 1m:1h")

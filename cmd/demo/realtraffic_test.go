@@ -17,6 +17,7 @@ import (
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 )
 
 // Every decision is determined by the log, the limits and the ladder; so are the
@@ -40,6 +41,9 @@ func TestRealTraffic(t *testing.T) {
 		{"erddap_nginx_2024.csv.gz", "5/s,1000/7d", 10_479, 7_357, 0},
 	} {
 		t.Run(strings.TrimSuffix(row.log, ".csv.gz")+" "+row.limits, func(t *testing.T) {
+			if row.events > 200_000 {
+				long.Only(t, "a large log: the small ones have all limits")
+			}
 			report := replayReal(t, openReal(t, row.log), 0, replay.Config{Limits: counter.MustLimits(row.limits)})
 			require.Equal(t, row.events, report.Events)
 			require.Equal(t, row.admitted, report.Admitted)
@@ -55,6 +59,7 @@ const (
 )
 
 func TestDriftingClocks(t *testing.T) {
+	long.Only(t, "half a million events: scripts against the oracle have clocks that differ")
 	report := replayReal(t, openReal(t, driftingLog), 0, replay.Config{Limits: counter.MustLimits("10/m,50/h,100/d"), Skew: driftingSkew})
 	require.EqualValues(t, 451_581, report.Events)
 	require.EqualValues(t, 406_329, report.Admitted)
@@ -64,6 +69,7 @@ func TestDriftingClocks(t *testing.T) {
 // The same attackers, each under a single limit at all sensors together: now nine
 // clocks stamp the same key.
 func TestDriftingClocksOnOneKey(t *testing.T) {
+	long.Only(t, "half a million events: scripts against the oracle have clocks that differ")
 	zipped := openReal(t, driftingLog)
 	log, out := io.Pipe()
 	defer log.Close()

@@ -17,6 +17,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/replay"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/internal/testkit/try"
 )
@@ -29,7 +30,7 @@ func TestRealTrafficOnStores(t *testing.T) {
 		url  string
 		most int64 // events of a log, without -whole
 	}{
-		{"redis://" + servertest.Redis(t), 10_000},
+		{"redis://" + servertest.Redis(t), int64(long.Rounds(2_000, 10_000))},
 		{"memcached://" + servertest.Memcached(t, "-m", "1024") + "," + servertest.Memcached(t, "-m", "1024"), 4_000},
 	} {
 		name := try.To(stores.Parse(store.url))(t)

@@ -1114,11 +1114,11 @@ func TestModelNeverOver(t *testing.T) {
 	})
 }
 
-// allHold are tests that no end state of a model is over Max: of every second model at
+// allHold are tests that no end state of a model is over Max: of every third model at
 // every eighth phase, both from one on that is drawn, or in the long form of every model
 // at every phase.
 func allHold(t *testing.T, models []model) {
-	each := long.Rounds(2, 1)
+	each := long.Rounds(3, 1)
 	for i := rand.IntN(each); i < len(models); i += each {
 		m := models[i]
 		t.Run(m.name, func(t *testing.T) {

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 
 // tiny is s in seconds, for a busy machine.
 func tiny(s scenario) scenario {
-	s.connections, s.requests = min(s.connections, 300), min(s.requests, long.Rounds(800, 4000))
+	s.connections, s.requests = min(s.connections, 300), min(s.requests, long.Rounds(400, 4000))
 	if s.users > 1 {
 		s.users, s.connections, s.pause = 10, 20, 50*time.Millisecond
 	}

@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"cmp"
 	_ "embed" // of Source
 	"fmt"
 	"math"
@@ -81,7 +82,7 @@ func (g *generator) hit(after time.Duration, who string) {
 
 // log is a log of all hits, in the order of time.
 func (g *generator) log(name string) (*Log, error) {
-	slices.SortStableFunc(g.hits, func(a, b generated) int { return a.at.Compare(b.at) })
+	slices.SortFunc(g.hits, func(a, b generated) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.who, b.who)) })
 	b := newLog(name)
 	for _, h := range g.hits {
 		if err := b.add(h.at, counter.Key{Event: "signup", Feature: h.who}); err != nil {
