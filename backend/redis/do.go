@@ -48,12 +48,12 @@ func (s *sums) Do(ctx context.Context, req *backend.Request) error {
 	}
 	keys := make([]string, len(parts))
 	r := encodeDo(req, parts, keys)
-	program := doScript
+	program := scripts().do
 	switch {
 	case req.N == 0:
-		program = readScript
+		program = scripts().read
 	case req.N < 0:
-		program = doScript.freeing()
+		program = scripts().do.freeing()
 	}
 	got, err := s.ask(ctx, req.Deadline, time.Time{}, program, keys, r)
 	if err != nil {

@@ -28,7 +28,7 @@ func (s *sums) Forget(ctx context.Context, req *backend.ForgetRequest) error {
 		r.ms(max(req.Remember, time.Millisecond))
 		r.uint(leaf, 2)
 		r.uint(from, 6)
-		reply, err := s.ask(ctx, req.Deadline, time.Time{}, forgetScript.freeing(), keys, r)
+		reply, err := s.ask(ctx, req.Deadline, time.Time{}, scripts().forget.freeing(), keys, r)
 		if err != nil {
 			return 0, err
 		}

@@ -2,8 +2,6 @@ package redis
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"strings"
 	"time"
@@ -29,19 +27,10 @@ const (
 	refusalKept = 10 * time.Minute
 )
 
-// libraryText is the library. In the text LIBRARY stands for the name, which is the prefix
-// and a hash of the text, and LOADED for the day of the load.
-var (
-	libraryText = expand(lua("library"))
-	libraryName = func() string {
-		sum := sha256.Sum256([]byte(libraryText))
-		return libraryPrefix + hex.EncodeToString(sum[:8])
-	}()
-)
-
-// libraryAt returns the program that is loaded at now.
-func libraryAt(now time.Time) string {
-	return strings.NewReplacer("LIBRARY", libraryName, "LOADED", now.UTC().Format(time.DateOnly)).Replace(libraryText)
+// loadedAt returns the library as it is loaded at now. In the text LIBRARY stands for the
+// name, and LOADED for the day of the load.
+func (p *programs) loadedAt(now time.Time) string {
+	return strings.NewReplacer("LIBRARY", p.name, "LOADED", now.UTC().Format(time.DateOnly)).Replace(p.library)
 }
 
 // program is a script that is a function of the library as well.
@@ -93,7 +82,7 @@ func (s *sums) load(ctx context.Context, key string) (tidy func(), err error) {
 		}
 	}
 	now := time.Now()
-	err = node.FunctionLoad(ctx, libraryAt(now)).Err()
+	err = node.FunctionLoad(ctx, scripts().loadedAt(now)).Err()
 	switch {
 	case err == nil:
 		return func() { removeOld(ctx, node, now) }, nil
@@ -109,8 +98,9 @@ func (s *sums) load(ctx context.Context, key string) (tidy func(), err error) {
 // without the right to remove, libraries stay.
 func removeOld(ctx context.Context, node redis.Cmdable, now time.Time) {
 	all, _ := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: libraryPrefix + "*"}).Result()
+	name := scripts().name
 	for _, other := range all {
-		if other.Name == libraryName || len(other.Name) != len(libraryName) || len(other.Functions) == 0 {
+		if other.Name == name || len(other.Name) != len(name) || len(other.Functions) == 0 {
 			continue
 		}
 		loaded, err := time.Parse(time.DateOnly, other.Functions[0].Description)

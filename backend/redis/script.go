@@ -1,7 +1,9 @@
 package redis
 
 import (
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,24 +17,34 @@ import (
 //go:embed lua
 var luaFiles embed.FS
 
+// programs are the library with its name, and the scripts.
+type programs struct {
+	library, name    string
+	take, do, forget program
+	peek, read       program // as functions that may not write, which a server without memory runs as well
+}
+
+// scripts returns the programs. The first call builds them: a process that never asks a
+// Redis does not pay for them at its start.
+//
 // A function costs time even without a call: in a script, slowly makes the functions of
 // change.lua on demand. In the library all functions are made once, by the first call,
 // since a library has no redis.call, struct and string while it is loaded.
-var (
-	slowly = "local function slowly()\n" + lua("change") + "return change, bundle, rewrite, insert\nend\n"
-
-	takeScript   = newProgram("_take", true, lua("base")+lua("holds")+slowly+lua("add")+lua("take"))
-	doScript     = newProgram("_act", true, lua("base")+slowly+lua("add")+lua("read")+lua("do"))
-	forgetScript = newProgram("_forget", false, lua("base")+lua("forget"))
-
-	// As functions that may not write, which a server without memory runs as well.
-	peekScript = program{Script: takeScript.Script, function: libraryName + "_peek"}
-	readScript = program{Script: doScript.Script, function: libraryName + "_read"}
-)
-
-func newProgram(function string, counts bool, text string) program {
-	return program{Script: redisscript.New(expand(text)), function: libraryName + function, counts: counts}
-}
+var scripts = sync.OnceValue(func() *programs {
+	p := &programs{library: expand(lua("library"))}
+	sum := sha256.Sum256([]byte(p.library))
+	p.name = libraryPrefix + hex.EncodeToString(sum[:8])
+	build := func(function string, counts bool, text string) program {
+		return program{Script: redisscript.New(expand(text)), function: p.name + function, counts: counts}
+	}
+	slowly := "local function slowly()\n" + lua("change") + "return change, bundle, rewrite, insert\nend\n"
+	p.take = build("_take", true, lua("base")+lua("holds")+slowly+lua("add")+lua("take"))
+	p.do = build("_act", true, lua("base")+slowly+lua("add")+lua("read")+lua("do"))
+	p.forget = build("_forget", false, lua("base")+lua("forget"))
+	p.peek = program{Script: p.take.Script, function: p.name + "_peek"}
+	p.read = program{Script: p.do.Script, function: p.name + "_read"}
+	return p
+})
 
 // names has constants and expressions of the scripts. A name in a script is expanded
 // when the script is built, at no cost to the server. lua/base.lua explains the

@@ -18,10 +18,10 @@ var update = flag.Bool("update", false, "write testdata/library.lua")
 func TestLibrary(t *testing.T) {
 	const file = "testdata/library.lua"
 	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(libraryText), 0o666))
+		require.NoError(t, os.WriteFile(file, []byte(scripts().library), 0o666))
 	}
 	golden := try.To(os.ReadFile(file))(t)
-	require.Equal(t, string(golden), libraryText, "%s: run go test -update, and look at the difference", file)
+	require.Equal(t, string(golden), scripts().library, "%s: run go test -update, and look at the difference", file)
 }
 
 // A script has the same parts as its function, and no other line.
@@ -32,8 +32,8 @@ func TestScripts(t *testing.T) {
 		}
 		return all
 	}
-	for _, sc := range []program{takeScript, doScript, forgetScript} {
-		require.Subset(t, lines(libraryText), lines(sc.Text()))
+	for _, sc := range []program{scripts().take, scripts().do, scripts().forget} {
+		require.Subset(t, lines(scripts().library), lines(sc.Text()))
 	}
 }
 

@@ -45,9 +45,9 @@ func (s *sums) Take(ctx context.Context, req *backend.TakeRequest) error {
 	if unknown && s.missing.Load() {
 		r[optionsAt] |= missingOption
 	}
-	program := takeScript
+	program := scripts().take
 	if req.Peek {
-		program = peekScript
+		program = scripts().peek
 	}
 	got, err := s.ask(ctx, req.Deadline, latest(req.Labelled, parts), program, keys, r)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/abacus-go/abacus/backend/redis/plain"
 )
@@ -21,18 +22,17 @@ import (
 // tells the outcome.
 type exchange [][]string
 
-var (
-	counting = []program{takeScript, doScript}
+// counting returns the programs that count.
+func counting() []program { return []program{scripts().take, scripts().do} }
 
-	// countingPrefixes are the bytes after the length of the array in what may count: of
-	// a program, and of an addition of the layout Plain.
-	countingPrefixes = func() (all [][]byte) {
-		for _, p := range counting {
-			all = append(all, bulk("fcall", p.function), bulk("evalsha", p.Name()), bulk("eval", p.Text()))
-		}
-		return append(all, append(append(bulk("multi"), "*3\r\n"...), bulk("incrby")...))
-	}()
-)
+// countingPrefixes returns the bytes after the length of the array in what may count: of
+// a program, and of an addition of the layout Plain.
+var countingPrefixes = sync.OnceValue(func() (all [][]byte) {
+	for _, p := range counting() {
+		all = append(all, bulk("fcall", p.function), bulk("evalsha", p.Name()), bulk("eval", p.Text()))
+	}
+	return append(all, append(append(bulk("multi"), "*3\r\n"...), bulk("incrby")...))
+})
 
 // bulk returns the bytes of bulk strings.
 func bulk(all ...string) (b []byte) {
@@ -47,7 +47,7 @@ func bulk(all ...string) (b []byte) {
 func counts(b []byte) bool {
 	for ok := true; ok && len(b) > 0; b, ok = nextCommand(b, nil) {
 		after := b[1+bytes.IndexByte(b[:min(len(b), 16)], '\n'):]
-		if slices.ContainsFunc(countingPrefixes, func(p []byte) bool { return bytes.HasPrefix(after, p) }) {
+		if slices.ContainsFunc(countingPrefixes(), func(p []byte) bool { return bytes.HasPrefix(after, p) }) {
 			return true
 		}
 	}
@@ -110,7 +110,7 @@ func exchangesOf(b []byte) (all []exchange) {
 // counts reports whether x runs a program that counts, or is a transaction of the layout
 // Plain that adds.
 func (x exchange) counts() bool {
-	return plain.Adds(x) || slices.ContainsFunc(counting, func(p program) bool { return x.runs(p) })
+	return plain.Adds(x) || slices.ContainsFunc(counting(), func(p program) bool { return x.runs(p) })
 }
 
 // runs reports whether x runs a program.
@@ -136,7 +136,7 @@ func (x exchange) undo(of outcome) exchange {
 // byText turns a run of a program into a run of its text, which the server always
 // knows, or which it runs without memory; nil if there is no other way.
 func (x exchange) byText(of outcome) exchange {
-	for _, p := range counting {
+	for _, p := range counting() {
 		text := p.Text()
 		if of == noMemory {
 			text = p.freeingText()

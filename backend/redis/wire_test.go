@@ -36,14 +36,14 @@ func requestOf(number byte) (r request) {
 // given up: the hits of the rest are taken back, and no hit whose answer the client has.
 func TestTheRestOfAPipelineIsTakenBack(t *testing.T) {
 	pipeline := [][]byte{
-		command(peekScript.function, requestOf(0)),
-		command(takeScript.function, requestOf(1)),
-		command(doScript.function, requestOf(2)),
-		command(takeScript.function, requestOf(3)),
-		command(takeScript.function, requestOf(4)),
-		command(readScript.function, requestOf(5)),
-		command(doScript.function, requestOf(6)),
-		command(takeScript.function, requestOf(7)),
+		command(scripts().peek.function, requestOf(0)),
+		command(scripts().take.function, requestOf(1)),
+		command(scripts().do.function, requestOf(2)),
+		command(scripts().take.function, requestOf(3)),
+		command(scripts().take.function, requestOf(4)),
+		command(scripts().read.function, requestOf(5)),
+		command(scripts().do.function, requestOf(6)),
+		command(scripts().take.function, requestOf(7)),
 	}
 	added, late, pair := "$1\r\n\x01\r\n", "$1\r\n\x02\r\n", "*2\r\n:1\r\n:2\r\n"
 	gaveUp, taken := make(chan struct{}), make(chan request, 10)
