@@ -102,8 +102,12 @@ func (c *Comparison) Steps(log *Log) (n int64) {
 	for _, r := range c.rounds {
 		for _, candidate := range r.candidates {
 			n += log.Events
-			for _, size := range c.sizes {
-				n += size * int64(len(c.parts(candidate)))
+			for _, part := range parts {
+				for _, size := range c.sizes {
+					if c.grows(candidate, part) {
+						n += size
+					}
+				}
 			}
 		}
 	}

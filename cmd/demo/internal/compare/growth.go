@@ -17,16 +17,15 @@ var grownTo = []int64{10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_00
 // burst is the part of a window in which all hits of a burst are.
 const burst = 50
 
-// parts are the parts of a window in which the keys of a candidate have their hits. There
-// are none for the exact log on a store that cannot have one.
-func (c *Comparison) parts(of candidate) []time.Duration {
-	switch {
-	case of.name == "abacus "+tiers.Default.String():
-		return []time.Duration{1, burst}
-	case of.source == "abacus", of.name == exactLog && c.cfg.Store.Memcached == nil:
-		return []time.Duration{1}
+// parts are the parts of a window that have all hits of a key: the whole, and a burst.
+var parts = []time.Duration{1, burst}
+
+// grows reports whether a candidate is weighed with all hits of a key in a part. There is no exact log on a store that cannot have one.
+func (c *Comparison) grows(of candidate, part time.Duration) bool {
+	if part == burst {
+		return of.name == "abacus "+tiers.Default.String()
 	}
-	return nil
+	return of.source == "abacus" || of.name == exactLog && c.cfg.Store.Memcached == nil
 }
 
 // growth weighs keys with ever more hits in a window, under a limit that admits them
@@ -34,16 +33,14 @@ func (c *Comparison) parts(of candidate) []time.Duration {
 func (c *Comparison) growth(ctx context.Context, r round) (*Growth, error) {
 	g, limit := &Growth{Hits: c.sizes}, r.limit
 	limit.Max = slices.Max(g.Hits)
-	logs := map[time.Duration]*Log{}
-	for _, candidate := range r.candidates {
-		for _, part := range c.parts(candidate) {
-			log := logs[part]
-			if log == nil {
-				var err error
-				if log, err = growing(g.Hits, limit.Per/part); err != nil {
-					return nil, err
-				}
-				logs[part] = log
+	for _, part := range parts {
+		log, err := growing(g.Hits, limit.Per/part)
+		if err != nil {
+			return nil, err
+		}
+		for _, candidate := range r.candidates {
+			if !c.grows(candidate, part) {
+				continue
 			}
 			t := &trial{c: c, log: log, limit: limit, sample: log.sample(len(log.keys)), decided: make([]uint32, log.Events)}
 			a, err := t.run(ctx, 0, candidate)
