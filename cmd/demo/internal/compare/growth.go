@@ -22,10 +22,8 @@ var parts = []time.Duration{1, burst}
 
 // grows reports whether a candidate is weighed with all hits of a key in a part. There is no exact log on a store that cannot have one.
 func (c *Comparison) grows(of candidate, part time.Duration) bool {
-	if part == burst {
-		return of.name == "abacus "+tiers.Default.String()
-	}
-	return of.source == "abacus" || of.name == exactLog && c.cfg.Store.Memcached == nil
+	return of.name == "abacus "+tiers.Default.String() ||
+		part != burst && (of.source == "abacus" || of.name == exactLog && c.cfg.Store.Memcached == nil)
 }
 
 // growth weighs keys with ever more hits in a window, under a limit that admits them
