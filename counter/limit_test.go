@@ -2,6 +2,7 @@ package counter
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 )
 
 func TestParseLimitsRoundTrips(t *testing.T) {
+	most := strings.Repeat("4/h, ", maxLimits-1) + "4/10ms" // as many as may be, and the shortest window
 	for in, want := range map[string]string{
 		"100/d":                                  "100/d",
 		"2/s, 10/h, 100/d":                       "2/s, 10/h, 100/d",
@@ -26,6 +28,7 @@ func TestParseLimitsRoundTrips(t *testing.T) {
 		"4/1d12h":                                "4/1d12h",
 		"4/10m":                                  "4/10m",
 		"4/366d":                                 "4/366d",
+		most:                                     most,
 		"5/sec, 5/min, 10/hour, 100/day, 9/week": "5/s, 5/m, 10/h, 100/d, 9/7d",
 		"5/second, 5/minute, 10/12hours, 100/2days, 900/1week": "5/s, 5/m, 10/12h, 100/2d, 900/7d",
 	} {

@@ -91,13 +91,17 @@ func TestRecall(t *testing.T) {
 		time.Sleep(time.Second)
 		requireKnown(false, false, 2, full)
 
-		// A Forget ends the knowledge, an Add only that of the RetryAfter.
+		// A Forget ends the knowledge, an Add and a Charge only that of the RetryAfter.
 		require.NoError(t, c.Add(ctx, full.Key, 5))
-		denied = try.To(c.TakeAll(ctx, hits(1, full)...))(t)
-		require.False(t, denied.Allowed)
-		requireKnown(true, true, 1, full)
-		require.NoError(t, c.Add(ctx, full.Key, 1))
-		requireKnown(false, true, 1, full)
+		for _, more := range []func() error{
+			func() error { return c.Add(ctx, full.Key, 1) },
+			func() error { return try.Err(c.Charge(ctx, full.Key, 1, full.Limits)) },
+		} {
+			require.False(t, try.To(c.TakeAll(ctx, hits(1, full)...))(t).Allowed)
+			requireKnown(true, true, 1, full)
+			require.NoError(t, more())
+			requireKnown(false, true, 1, full)
+		}
 		require.NoError(t, c.Forget(ctx, full.Key))
 		requireKnown(false, false, 1, full)
 	})

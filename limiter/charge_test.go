@@ -285,6 +285,7 @@ func TestOpenHits(t *testing.T) {
 		require.Equal(t, v.RetryAfter, v.All()[0].RetryAfter)
 		lim.Keep(&v) // no hits
 	}
+	require.Greater(t, peek(t, lim, 1, home).RetryAfter, 14*time.Minute, "a Peek counts open hits like hits that stay")
 	require.NoError(t, lim.Refund(ctx, &first))
 	third := open()
 	require.True(t, third.Allowed)

@@ -67,6 +67,11 @@ func TestALabelBeforeWhatWasDropped(t *testing.T) {
 	back = taking(t, ladder, "k", noon.Add(-time.Hour), limit)
 	back.AnyLabel = true
 	mustTake(t, s, back)
+
+	// Once the hit ahead is undone no bucket is newer, and a Quota leaves the label to Take.
+	require.NoError(t, s.Do(context.Background(), chain(t, ladder, ahead, -1)))
+	d := taking(t, ladder, "", late, limit).Keys[0]
+	require.Zero(t, s.Bind(s, &d).Admit("k", 1, late.UnixNano()))
 	requireSound(t, s)
 }
 
