@@ -143,15 +143,10 @@ func replicationOf(addr string) servertest.Replication {
 }
 
 // having returns the servers with a role, but for one.
-func (m *masters) having(role string, but *servertest.Server) (all []*servertest.Server) {
+func (m *masters) having(role string, but *servertest.Server) []*servertest.Server {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, node := range m.servers {
-		if node != but && m.role[node] == role {
-			all = append(all, node)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Clone(m.servers), func(node *servertest.Server) bool { return node == but || m.role[node] != role })
 }
 
 // any is a master by chance. All sentinels, if there are any, know the master and a

@@ -3,6 +3,7 @@ package servertest
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -87,13 +88,11 @@ func (s *setup) Nodes() []*Server { return s.nodes }
 // Server is the master or replica at addr.
 func (s *setup) Server(addr string) *Server {
 	s.t.Helper()
-	for _, node := range s.nodes {
-		if node.Addr == addr {
-			return node
-		}
+	i := slices.IndexFunc(s.nodes, func(node *Server) bool { return node.Addr == addr })
+	if i < 0 {
+		s.t.Fatalf("servertest: no server of this setup has the address %s", addr)
 	}
-	s.t.Fatalf("servertest: no server of this setup has the address %s", addr)
-	return nil
+	return s.nodes[i]
 }
 
 func (s *setup) await(failure string, ready func() error) {
