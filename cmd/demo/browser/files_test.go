@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/cmd/demo/site"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 )
 
 // writeSite writes the web site once for all tests.
@@ -63,6 +64,7 @@ func TestTexts(t *testing.T) {
 // TestSearch finds a section by the keyboard, from the scenes and from a page of text, and
 // goes there.
 func TestSearch(t *testing.T) {
+	long.Only(t, inShort)
 	address := newFiles(t)
 	for _, from := range []string{"", "docs/decisions/tickets.html"} {
 		t.Run(from, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/serve"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 )
 
 // scenes are the scenes by their name, with words of their last state.
@@ -113,6 +114,7 @@ func (p *tab) tap(selector string, part float64) {
 
 // TestScenesByTouch touches each control, and the pictures that can be dragged.
 func TestScenesByTouch(t *testing.T) {
+	long.Only(t, inShort)
 	t.Parallel()
 	p := open(t, window{width: 360, scheme: "light", calm: true}, newSite(t))
 	call(p, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: true})
@@ -139,6 +141,7 @@ func near(scene string, part, most float64) string {
 
 // TestScenesPlay brings each scene into sight, and waits until it has played, once.
 func TestScenesPlay(t *testing.T) {
+	long.Only(t, inShort)
 	t.Parallel()
 	p := open(t, desk, newSite(t))
 	p.drawn()
@@ -196,6 +199,7 @@ func TestFirstRead(t *testing.T) {
 // TestScenesStandStill opens the page where motion is unwanted: each scene shows at once
 // what it has to say. A picture that has no width is no error.
 func TestScenesStandStill(t *testing.T) {
+	long.Only(t, inShort)
 	t.Parallel()
 	p := open(t, window{width: 1200, scheme: "light", calm: true}, newSite(t))
 	p.drawn()
@@ -238,6 +242,7 @@ func TestNoStreamBeforeTheSandbox(t *testing.T) {
 // TestScenesByDragging drags the pictures with the mouse; a click on the control goes on
 // from there.
 func TestScenesByDragging(t *testing.T) {
+	long.Only(t, inShort)
 	t.Parallel()
 	p := open(t, window{width: 1280, scheme: "light", calm: true}, newSite(t))
 	p.drawn()
