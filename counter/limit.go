@@ -115,7 +115,7 @@ func ParseLimits(s string) (Limits, error) {
 			window = "1" + per
 		}
 		if l.Per, err = dur.Parse(window); err != nil { // which would quote the 1
-			return nil, fmt.Errorf("counter: limit %q: window %q, want a unit (ms, s, m, h, d or w) or a duration such as 90s", field, per)
+			return nil, fmt.Errorf("counter: limit %q: window %q, want a unit (ms, s, m, h, d or w, or a word such as day) or a duration such as 90s", field, per)
 		}
 		limits = append(limits, l)
 	}

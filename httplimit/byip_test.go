@@ -137,7 +137,7 @@ func TestByIPNamesWhatIsWrong(t *testing.T) {
 		{store, "signup", "5", `httplimit: ByIP for event "signup": counter: limit "5": want max/window, such as 100/d or 5/90s`},
 		{store, "signup", "5/h 20/d", `httplimit: ByIP for event "signup": counter: limits "5/h 20/d": want a comma between two limits, such as 5/m, 100/d`},
 		{store, "5/h", "signup", `httplimit: ByIP for event "5/h": counter: limit "signup": want max/window, such as 100/d or 5/90s`},
-		{store, "signup", "5/y", `httplimit: ByIP for event "signup": counter: limit "5/y": window "y", want a unit (ms, s, m, h, d or w) or a duration such as 90s`},
+		{store, "signup", "5/y", `httplimit: ByIP for event "signup": counter: limit "5/y": window "y", want a unit (ms, s, m, h, d or w, or a word such as day) or a duration such as 90s`},
 		{store, "", "5/h", `httplimit: ByIP for event "": limiter: rule "" by "ip": Config.Rules[0].Event is empty, want a name such as "signup"`},
 		{nil, "signup", "5/h", `httplimit: ByIP for event "signup": counter: New: store is nil, want a store of buckets`},
 	} {

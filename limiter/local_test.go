@@ -28,7 +28,7 @@ func TestNewChecksLocal(t *testing.T) {
 	local := onFailure(limiter.FailLocal, by("ip", "5/h"))
 	good := localCounter(t)
 	for want, cfg := range map[string]limiter.Config{
-		`limiter: rule "signup" by "ip": Config.Rules[0].OnFailure is FailLocal, but Config.Local is nil, want a counter in this process`:                                                       {},
+		`limiter: rule "signup" by "ip": Config.Rules[0].OnFailure is FailLocal, but Config.Local is nil, want a counter in this process, on a memory.Store of its own`:                         {},
 		`limiter: rule "signup" by "ip": Config.Rules[0].OnFailure is FailOpen and Config.MaxInFlight is 3, but Config.Local is nil, want a counter in this process for calls that get no turn`: {MaxInFlight: 3, Rules: []limiter.Rule{onFailure(limiter.FailOpen, by("ip", "5/h"))}},
 		`limiter: Config.Local counts on a store over a network, want a store in this process, such as memory.New(memory.Config{})`:                                                             {Local: far},
 		`limiter: Config.Local counts on a store that removes hits when it is full, or does not say, want a store that fails then, such as memory.New(memory.Config{Full: memory.Refuse})`:      {Local: newCounter(t, memory.New(memory.Config{Full: memory.EvictOldest}), counter.Config{Skew: time.Second})},

@@ -86,10 +86,10 @@ func TestReplaceIsWholeOrNotAtAll(t *testing.T) {
 	login := lim.Rules("login")[0]
 	for want, rules := range map[string][]limiter.Rule{
 		`limiter: Replace: no rules, want at least one`: nil,
-		`limiter: Replace: event "signup" has rules now, and would have none, want at least one rule, which may be Soft, or ReplaceAll`:            {login},
-		`limiter: Replace: rule "signup" by "ip": Config.Rules[1].OnFailure is FailLocal, but Config.Local is nil, want a counter in this process`: {login, onFailure(limiter.FailLocal, by("ip", "9/h"))},
-		`limiter: Replace: rule "signup" by "ip": Config.Rules[1].Limits: counter: no limits, want at least one`:                                   {login, {Event: "signup", Kind: "ip", Ladder: tiers.Default}},
-		`limiter: Replace: rule "signup" by "ip": Config.Rules[1].Percent`:                                                                         {login, {Event: "signup", Kind: "ip", Percent: 1}},
+		`limiter: Replace: event "signup" has rules now, and would have none, want at least one rule, which may be Soft, or ReplaceAll`:                                          {login},
+		`limiter: Replace: rule "signup" by "ip": Config.Rules[1].OnFailure is FailLocal, but Config.Local is nil, want a counter in this process, on a memory.Store of its own`: {login, onFailure(limiter.FailLocal, by("ip", "9/h"))},
+		`limiter: Replace: rule "signup" by "ip": Config.Rules[1].Limits: counter: no limits, want at least one`:                                                                 {login, {Event: "signup", Kind: "ip", Ladder: tiers.Default}},
+		`limiter: Replace: rule "signup" by "ip": Config.Rules[1].Percent`:                                                                                                       {login, {Event: "signup", Kind: "ip", Percent: 1}},
 	} {
 		require.ErrorContains(t, lim.Replace(rules...), want)
 		require.EqualValues(t, 1, lim.Generation())

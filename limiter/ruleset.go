@@ -183,7 +183,7 @@ func (m *maker) checkFailure(r *Rule) error {
 	switch {
 	case m.here.counter != nil:
 	case r.OnFailure == FailLocal:
-		return fmt.Errorf(".OnFailure is FailLocal, but Config.Local is nil, want a counter in this process")
+		return fmt.Errorf(".OnFailure is FailLocal, but Config.Local is nil, want a counter in this process, on a memory.Store of its own")
 	case r.OnFailure == FailOpen && m.maxInFlight > 0:
 		return fmt.Errorf(".OnFailure is FailOpen and Config.MaxInFlight is %d, but Config.Local is nil, want a counter in this process for calls that get no turn", m.maxInFlight)
 	}

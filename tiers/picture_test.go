@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -58,4 +59,15 @@ func TestRodsHaveTheWholeCover(t *testing.T) {
 		require.Contains(t, string(rods), fmt.Sprintf(": %d buckets at most say it all", cover.Reads()))
 		require.EqualValues(t, cover.Reads(), strings.Count(string(rods), `fill="`+colour+`"`), file)
 	}
+}
+
+// The numbers of README and docs/design.md.
+func TestReadsOverADay(t *testing.T) {
+	var least, most, sum int64 = 1000, 0, 0
+	for second := range int64(86_400) {
+		n := try.To(tiers.Default.Cover(time.Unix(second, 0), 24*time.Hour, 0))(t).Reads()
+		least, most, sum = min(least, n), max(most, n), sum+n
+	}
+	require.EqualValues(t, []int64{25, 142, 83}, []int64{least, most, sum / 86_400})
+	require.InDelta(t, 83.0, float64(sum)/86_400, 0.05)
 }

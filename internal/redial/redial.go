@@ -63,9 +63,9 @@ type Error struct {
 func (e *Error) Error() string {
 	const clock = "15:04:05.000"
 	if e.Until.IsZero() {
-		return fmt.Sprintf("%v (so since %s, and being dialled again)", e.Err, e.Since.Format(clock))
+		return fmt.Sprintf("%v (since %s, and being dialled again)", e.Err, e.Since.Format(clock))
 	}
-	return fmt.Sprintf("%v (so since %s, not dialled again before %s)", e.Err, e.Since.Format(clock), e.Until.Format(clock))
+	return fmt.Sprintf("%v (since %s, not dialled again before %s)", e.Err, e.Since.Format(clock), e.Until.Format(clock))
 }
 
 func (e *Error) Unwrap() error { return e.Err }

@@ -71,7 +71,7 @@ func TestAFailureIsRemembered(t *testing.T) {
 		pause := remembered.Until.Sub(began)
 		require.GreaterOrEqual(t, pause, MinPause)
 		require.Less(t, pause, MaxPause)
-		require.EqualError(t, err, fmt.Sprintf("dial tcp: connect: connection refused (so since %s, not dialled again before %s)",
+		require.EqualError(t, err, fmt.Sprintf("dial tcp: connect: connection refused (since %s, not dialled again before %s)",
 			began.Format("15:04:05.000"), remembered.Until.Format("15:04:05.000")))
 		require.EqualValues(t, 1, s.dials.Load())
 

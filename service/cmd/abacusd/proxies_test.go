@@ -120,7 +120,9 @@ func TestRecipes(t *testing.T) {
 
 			before = served.Load()
 			store.Pause()
-			require.Equal(t, 503, ask(other, "GET", at+"/", "").status)
+			got = ask(other, "GET", at+"/", "")
+			require.Equal(t, 503, got.status)
+			require.Equal(t, "1", got.header.Get("Retry-After"))
 			store.Resume()
 			d.ready()
 			hanging := servertest.Serve(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })

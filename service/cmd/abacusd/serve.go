@@ -44,10 +44,10 @@ const headerTimeout = 5 * time.Second
 // clients connect again.
 const idleTimeout = 2 * time.Minute
 
-const example = `This is the example, in memory: 5 sign-ups a minute for an address, and 3 mails an hour for a user. Next:
+const example = `This is the example, in memory: 5 sign-ups a minute for an address, and 3 mails an hour for a user. In another terminal:
   curl -i -H 'X-Forwarded-For: 192.0.2.7' http://%[1]s/auth/signup    # the sixth gets 429
   go run ./cmd/abacusd ask http://%[1]s mail user:ada                 # the fourth is denied
-  go run ./cmd/abacusd serve cmd/abacusd/example/abacusd.yaml         # a file to change
+  go run ./cmd/abacusd serve cmd/abacusd/example/abacusd.yaml         # when this one has ended: a file to change
 `
 
 func (c *serveCmd) Run(ctx context.Context) error {
