@@ -141,6 +141,10 @@ func clusterBehind(t *testing.T, addr string, proxy *servertest.Proxy) redis.Sto
 	require.Eventually(t, func() bool { return node.ClusterInfo(ctx).Val()[:16] == "cluster_state:ok" }, patience, time.Millisecond)
 	client := goredis.NewClusterClient(&goredis.ClusterOptions{
 		Addrs: []string{addr}, ContextTimeoutEnabled: true,
+		// A client that asked for the slots again would keep the connection that knows the way.
+		ClusterSlots: func(context.Context) ([]goredis.ClusterSlot, error) {
+			return []goredis.ClusterSlot{{End: 16383, Nodes: []goredis.ClusterNode{{Addr: addr}}}}, nil
+		},
 		MaxRedirects: 8, MaxRetries: 8, MinRetryBackoff: time.Millisecond, MaxRetryBackoff: time.Millisecond,
 		// A node names its own address, not the proxy's.
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return net.Dial("tcp", proxy.Addr) },
