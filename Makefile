@@ -41,17 +41,17 @@ test: servers ## the tests of all modules: each promise, in minutes. ABACUS_TEST
 	if [ $$found -ne $(PACKAGES) ]; then echo "$$found packages, want $(PACKAGES): see the Makefile"; exit 1; fi
 	(set -e; $(MAKE) site SITE=-short; for module in $(PAGES); do (cd $$module && $(TEST) -p 1 -timeout 15m $(FLAGS) ./...); done) & pages=$$!; \
 	(set -e; for module in $(OTHERS); do (cd $$module && $(TEST) -p 1 -timeout 15m $(FLAGS) ./...); done) & others=$$!; \
-	$(TEST) -p $(AT_ONCE) -timeout 15m $(FLAGS) $(FIRST) ./...; root=$$?; wait $$pages && wait $$others && exit $$root
+	$(TEST) -p $(AT_ONCE) -timeout 15m $(FLAGS) $(FIRST) ./...; failed=$$?; wait $$pages || failed=1; wait $$others || failed=1; exit $$failed
 
-# The race detector has nothing to find in a program of one goroutine, and makes it ten
-# times as slow.
-ALONE = cmd/abacus cmd/demo cmd/demo/internal/compare cmd/demo/internal/compare/page internal/testkit/history internal/testkit/repo tiers
+# These packages start no goroutine, nor do their tests with -race; those that they call are
+# tested with the race detector. It makes a test ten times as slow.
+ALONE = cmd/abacus cmd/demo cmd/demo/internal/compare/page internal/testkit/repo tiers
 RACING = $(filter-out $(ALONE:%=github.com/abacus-go/abacus/%),$(shell $(GO) list ./...))
 
 check: servers bin/staticcheck bin/unparam ## static, the tests in their long form, and with -race
-	$(MAKE) static & static=$$!; ABACUS_TESTS=long $(MAKE) test; tests=$$?; wait $$static && exit $$tests
+	$(MAKE) static & static=$$!; ABACUS_TESTS=long $(MAKE) test; failed=$$?; wait $$static || failed=1; exit $$failed
 	(set -e; for module in examples/frameworks metrics/prometheus service; do (cd $$module && $(TEST) -race -shuffle=on -p 1 ./...); done) & nested=$$!; \
-	$(TEST) -race -shuffle=on -p $(AT_ONCE) -timeout 30m $(FIRST) $(RACING); root=$$?; wait $$nested && exit $$root
+	$(TEST) -race -shuffle=on -p $(AT_ONCE) -timeout 30m $(FIRST) $(RACING); failed=$$?; wait $$nested || failed=1; exit $$failed
 
 static: bin/staticcheck bin/unparam ## gofmt, vet, staticcheck and unparam in all modules
 	@unformatted=$$(gofmt -l . ); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi

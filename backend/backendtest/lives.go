@@ -29,7 +29,7 @@ func watched(watch func(try int)) {
 	must(err)
 }
 
-// lived is what a store must know for a time.
+// lived is knowledge that a store must keep for a time.
 type lived struct {
 	name  string
 	lasts time.Duration

@@ -219,6 +219,7 @@ func newStore(client redis.UniversalClient, cfg Config) (b *base, err error) {
 		return nil, fmt.Errorf("redis: Config.IOTimeout is %s, want zero or more", cfg.IOTimeout)
 	}
 	timeout := cmp.Or(cfg.IOTimeout, DefaultIOTimeout)
+	countingPrefixes() // takes milliseconds once: not within the deadline of the first call
 	switch cfg.Layout {
 	case Sums:
 		s := newSums(server, cfg.AnyTime)

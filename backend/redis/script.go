@@ -24,8 +24,8 @@ type programs struct {
 	peek, read       program // as functions that may not write, which a server without memory runs as well
 }
 
-// scripts returns the programs. The first call builds them: a process that never asks a
-// Redis does not pay for them at its start.
+// scripts returns the programs. They are built for the first store: a process that has
+// none does not pay for them at its start.
 //
 // A function costs time even without a call: in a script, slowly makes the functions of
 // change.lua on demand. In the library all functions are made once, by the first call,

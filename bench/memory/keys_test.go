@@ -159,7 +159,7 @@ func TestBesidePeers(t *testing.T) {
 		"Every call is admitted and counted, except where a row says otherwise: limits have room, and at the end each contestant is asked how many hits every key has. Each peer has a limiter for each limit and "+
 		"asks one after the other. Keys are distinct and come in random order. \"To the fastest\" is the median over the rounds of the ratio to the fastest peer of the "+
 		"same round and number of limits. \"Admits\" is what a limit of %d was seen to admit in its worst true window, when it was attacked in this run. Garbage is "+
-		"collected between rounds, in nobody's turn.", rounds, measure.Count(int64(calls)), attacked)
+		"collected between rounds, outside of all turns.", rounds, measure.Count(int64(calls)), attacked)
 	var list strings.Builder
 	for _, kind := range kinds {
 		fmt.Fprintf(&list, "- %s: %s.\n", kind.name, kind.how)

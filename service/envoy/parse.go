@@ -96,8 +96,8 @@ type rule struct {
 	metadata      map[string]any
 }
 
-// ofType is what the parser says about types of this package, and located the line of a
-// fault, with what it says before.
+// ofType finds the words of the parser about types of this package, and located the line
+// of a fault, with the words before it.
 var (
 	ofType  = regexp.MustCompile(` in(to)? type envoy\.\w+| into envoy\.\w+`)
 	located = regexp.MustCompile(`(?m)^(?:yaml: (?:unmarshal errors:\n)?)? *line (\d+): `)

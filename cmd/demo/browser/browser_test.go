@@ -41,7 +41,7 @@ var chromium context.Context
 // temporary is a folder that is there as long as the tests run.
 var temporary string
 
-// inShort is what the short form has in the place of most tests with a browser.
+// inShort is the reason for which the short form leaves out most tests with a browser.
 const inShort = "a browser at work for seconds: the short form drives each scene, and reads the pages of the site"
 
 func TestMain(m *testing.M) {

@@ -51,9 +51,9 @@ func (w *world) remaining(c Call, now time.Time, a Answer) error {
 	return nil
 }
 
-// told holds the times of an answer, and the Remaining of a denial, to what the log
+// checkTimes holds the times of an answer, and the Remaining of a denial, to what the log
 // says after the call.
-func (w *world) told(c Call, now time.Time, a Answer) error {
+func (w *world) checkTimes(c Call, now time.Time, a Answer) error {
 	v, n := a.Verdict, c.N
 	if c.Verb == "charge" {
 		n = 0 // the wait is until no limit is over

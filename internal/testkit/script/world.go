@@ -145,7 +145,7 @@ func (w *world) decided(i int, c Call, now time.Time, a Answer) error {
 		return fmt.Errorf("the label is %v, want the reading of the clock of a call that counts", at)
 	}
 	if !counted {
-		return w.told(c, now, a)
+		return w.checkTimes(c, now, a)
 	}
 	taken := &w.taken[i]
 	for _, ask := range c.Asks {
@@ -182,7 +182,7 @@ func (w *world) decided(i int, c Call, now time.Time, a Answer) error {
 			}
 		}
 	}
-	return w.told(c, now, a)
+	return w.checkTimes(c, now, a)
 }
 
 // addedAt holds the answer of an addat: hits count within the Keep of the widest
