@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -88,15 +89,26 @@ func (a *answer) judge() {
 }
 
 // stateOf returns the state of the limit of t that binds, among the states of a call, nil if
-// there is none.
-func stateOf(t *target, ask int, states []counter.State) (binds *counter.State) {
-	for i := range states {
-		s := &states[i]
-		if s.Ask == ask && slices.Contains(t.rule.limits, s.Limit) && (binds == nil || s.RetryAfter > binds.RetryAfter || binds.RetryAfter == 0 && s.Remaining < binds.Remaining) {
-			binds = s
+// there is none. Where the rules have changed since the call began, the limit has another
+// maximum by now, and the window alone says which it is.
+func stateOf(t *target, ask int, states []counter.State) *counter.State {
+	var is, was *counter.State
+	binds := func(best **counter.State, s *counter.State) {
+		if *best == nil || s.RetryAfter > (*best).RetryAfter || (*best).RetryAfter == 0 && s.Remaining < (*best).Remaining {
+			*best = s
 		}
 	}
-	return binds
+	for i := range states {
+		s := &states[i]
+		switch {
+		case s.Ask != ask:
+		case slices.Contains(t.rule.limits, s.Limit):
+			binds(&is, s)
+		case slices.ContainsFunc(t.rule.limits, func(l counter.Limit) bool { l.Max = s.Limit.Max; return l == s.Limit }):
+			binds(&was, s)
+		}
+	}
+	return cmp.Or(is, was)
 }
 
 // response is the response of the protocol.

@@ -211,34 +211,45 @@ func TestReloadUnderLoad(t *testing.T) {
 	require.Positive(t, calls.Load())
 }
 
-// A call meets the rules with which it has begun, however often they change meanwhile.
+// A call meets the rules with which it has begun, however often they change meanwhile. Where
+// only the maximum is another, it meets and reports the one in force.
 func TestManyReloadsDuringACall(t *testing.T) {
-	folder := t.TempDir()
-	begun, reloaded := make(chan struct{}, 1), make(chan struct{})
-	write(t, folder, map[string]string{"r.yaml": domain(perHour("user", 1))})
-	d := setup{folder: folder, cfg: envoy.Config{Every: 5 * time.Millisecond, MayOverride: func(context.Context) bool {
-		begun <- struct{}{}
-		<-reloaded
-		return true
-	}}}.open(t)
-	answered := make(chan *pb.RateLimitResponse, 1)
-	go func() {
-		answer, err := pb.NewRateLimitServiceClient(d.conn).ShouldRateLimit(context.Background(), of(desc("user", "7")))
-		if err != nil {
-			t.Error(err)
-		}
-		answered <- answer
-	}()
-	<-begun
-	for i, unit := range []string{"day", "week", "month"} {
-		write(t, folder, map[string]string{"r.yaml": domain(fmt.Sprintf("- {key: user, rate_limit: {unit: %s, requests_per_unit: 5}}", unit))})
-		require.Eventually(t, func() bool { good, _ := d.Loads(); return good == int64(i+2) }, 10*time.Second, time.Millisecond)
+	for name, test := range map[string]struct {
+		units []string
+		want  uint32
+	}{
+		"units":   {[]string{"day", "week", "month"}, 1},
+		"maximum": {[]string{"hour"}, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := t.TempDir()
+			begun, reloaded := make(chan struct{}, 1), make(chan struct{})
+			write(t, folder, map[string]string{"r.yaml": domain(perHour("user", 1))})
+			d := setup{folder: folder, cfg: envoy.Config{Every: 5 * time.Millisecond, MayOverride: func(context.Context) bool {
+				begun <- struct{}{}
+				<-reloaded
+				return true
+			}}}.open(t)
+			answered := make(chan *pb.RateLimitResponse, 1)
+			go func() {
+				answer, err := pb.NewRateLimitServiceClient(d.conn).ShouldRateLimit(context.Background(), of(desc("user", "7")))
+				if err != nil {
+					t.Error(err)
+				}
+				answered <- answer
+			}()
+			<-begun
+			for i, unit := range test.units {
+				write(t, folder, map[string]string{"r.yaml": domain(fmt.Sprintf("- {key: user, rate_limit: {unit: %s, requests_per_unit: 5}}", unit))})
+				require.Eventually(t, func() bool { good, _ := d.Loads(); return good == int64(i+2) }, 10*time.Second, time.Millisecond)
+			}
+			close(reloaded)
+			answer := <-answered
+			require.Equal(t, test.want, answer.Statuses[0].GetCurrentLimit().GetRequestsPerUnit(), "%v", answer)
+			go func() { <-begun }()
+			require.False(t, d.over(desc("user", "7")))
+		})
 	}
-	close(reloaded)
-	answer := <-answered
-	require.EqualValues(t, 1, answer.Statuses[0].GetCurrentLimit().GetRequestsPerUnit(), "%v", answer)
-	go func() { <-begun }()
-	require.False(t, d.over(desc("user", "7")))
 }
 
 // No answer takes longer than a decision, while the store stands still.
