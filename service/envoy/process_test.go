@@ -271,8 +271,7 @@ func TestDecideWithin(t *testing.T) {
 	}
 	slices.Sort(times)
 	t.Logf("in the median %s, at most %s", times[len(times)/2], times[len(times)-1])
-	long.Less(t, times[len(times)/2], within+10*time.Millisecond)
-	require.Less(t, times[len(times)-1], counter.DefaultPatience, "the time of a decision, not of the store")
+	long.Less(t, times[len(times)/2], counter.DefaultPatience/2, "the time of a decision, not of the store")
 }
 
 // 2,000 rules cost what 3 cost.
