@@ -324,6 +324,26 @@ func TestALateTryIsMadeAgain(t *testing.T) {
 	}
 }
 
+// A late try is not made again if hits of another key of the call may be left.
+func TestALateTryWithAHitThatStays(t *testing.T) {
+	clock, store, adds := newClock(noon), newPlainStore(), []string{}
+	c := newCounter(t, store, counter.Config{Now: clock.now, Settle: 50 * time.Millisecond})
+	store.fault = func(op *backend.Request) (int, int, error) {
+		switch {
+		case op.N > 0:
+			if adds = append(adds, string(op.Key)); len(adds) == 2 {
+				clock.forward(51 * time.Millisecond)
+			}
+		case op.N < 0 && string(op.Key) == adds[0]:
+			return 0, 0, errors.New("away")
+		}
+		return 0, 0, nil
+	}
+	_, err := c.TakeAll(ctx, counter.Ask{Key: signup, N: 1, Limits: limits("5/d")}, counter.Ask{Key: counter.Key{Event: "mail", Feature: "ada"}, N: 1, Limits: limits("5/d")})
+	require.ErrorContains(t, err, "away")
+	require.Len(t, adds, 2)
+}
+
 // A store that is always late causes an error, by the end of the patience. Of a ladder
 // and the former one the shorter Settle counts.
 func TestAStoreThatIsAlwaysLate(t *testing.T) {

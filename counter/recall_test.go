@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,6 +49,28 @@ func hits(n int64, asks ...counter.Ask) []counter.Ask {
 		asks[i].N = n
 	}
 	return asks
+}
+
+// A call is not recalled once a key of it may have room, although the memory of denials is
+// full and has dropped the key.
+func TestRecallByAFullMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := try.To(counter.New(struct{ backend.Atomic }{memory.New(memory.Config{})}, counter.Config{}))(t)
+		asks := make([]counter.Ask, 2_000)
+		for i := range asks {
+			asks[i] = counter.Ask{Key: counter.Key{Event: "signup", Feature: strconv.Itoa(i)}, Limits: counter.MustLimits("1/h"), N: 1}
+			first := try.To(c.TakeAll(ctx, asks[i]))(t)
+			require.False(t, try.To(c.TakeAll(ctx, asks[i]))(t).Allowed)
+			require.NoError(t, c.Refund(ctx, &first))
+		}
+		for i := range 1 << 16 { // as many as are remembered
+			require.NoError(t, c.Add(ctx, counter.Key{Event: "mail", Feature: strconv.Itoa(i)}, 1))
+		}
+		for _, ask := range asks {
+			_, denied := inner(c).Recall(ask)
+			require.False(t, denied, "%v", ask.Key)
+		}
+	})
 }
 
 // Recall knows equal calls for a second, LastDenial keys until their RetryAfter.

@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -35,8 +36,9 @@ func TestMaxWait(t *testing.T) {
 		lasts  time.Duration // of the handler
 		hangUp int           // the request that its client ends after three seconds
 		path   string
-		away   bool // the store, for the first second
-		late   bool // the answers of that second come at its end
+		email  string // the rule for email addresses; "": 100/h
+		away   bool   // the store, for the first second
+		late   bool   // the answers of that second come at its end
 		ban    limiter.Bans
 		want   []answer // of requests that come a millisecond after one another
 	}{
@@ -53,6 +55,8 @@ func TestMaxWait(t *testing.T) {
 			cfg:  httplimit.Config{MaxWait: 5 * time.Second, RefundIf: func(status int) bool { return status == 500 }},
 			want: []answer{{2, 500}, {2, 500}, {4, 500}, {4, 500}}},
 		{name: "a body is read after the wait", cfg: httplimit.Config{MaxWait: 15 * time.Second, Features: []httplimit.Source{byIP, byEmail}}, want: []answer{{0, 200}, {0, 200}, {free, 200}, {free, 200}}},
+		{name: "a second wait ends with the first", cfg: httplimit.Config{MaxWait: 15 * time.Second, Features: []httplimit.Source{byIP, byEmail}}, email: "2/20s",
+			want: []answer{{0, 200}, {0, 200}, {free, 429}, {free, 429}}},
 		{name: "a ban is not waited for", cfg: httplimit.Config{MaxWait: 15 * time.Second}, ban: limiter.Bans{12 * time.Second}, want: []answer{{0, 200}, {0, 200}, {0, 429}, {0, 429}}},
 		{name: "the store comes back", cfg: httplimit.Config{MaxWait: 15 * time.Second}, away: true, want: []answer{{1, 200}, {1, 200}}},
 		{name: "the store is late", cfg: httplimit.Config{MaxWait: 400 * time.Millisecond}, late: true, want: []answer{{1, 200}, {1, 200}}},
@@ -79,7 +83,7 @@ func TestMaxWait(t *testing.T) {
 				if row.cfg.Features == nil {
 					row.cfg.Features = []httplimit.Source{byIP}
 				} else {
-					rules = append(rules, by("email", "100/h"))
+					rules = append(rules, by("email", cmp.Or(row.email, "100/h")))
 				}
 				row.lc.Rules = rules
 				row.cfg.Limiter = newLimiterOn(t, store, counter.Config{}, row.lc)
@@ -105,7 +109,7 @@ func TestMaxWait(t *testing.T) {
 					got[i] = answer{int(time.Since(began).Seconds()), w.Code}
 					if w.Code == http.StatusTooManyRequests {
 						require.NotEmpty(t, w.Header().Get("Retry-After"))
-						require.Contains(t, w.Header().Get("RateLimit"), "r=0")
+						require.Equal(t, row.email == "", strings.Contains(w.Header().Get("RateLimit"), "r=0"), "only of the address")
 					}
 				})
 				if row.late { // both have counted

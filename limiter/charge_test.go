@@ -302,6 +302,52 @@ func TestOpenHits(t *testing.T) {
 	require.GreaterOrEqual(t, denied.RetryAfter, 24*time.Hour)
 }
 
+// Hits that are undone while a call is denied are open hits to that call.
+func TestOpenHitsUndoneDuringACall(t *testing.T) {
+	home := ip("192.0.2.1")
+	for name, undo := range map[string]func(*limiter.Limiter, *limiter.Verdict) error{
+		"Refund": func(lim *limiter.Limiter, v *limiter.Verdict) error { return lim.Refund(ctx, v) },
+		"Settle": func(lim *limiter.Limiter, v *limiter.Verdict) error { return lim.Settle(ctx, v, 0) },
+	} {
+		rule := by("ip", "2/15m")
+		rule.Ban = limiter.Bans{24 * time.Hour}
+		store := &thenStore{Atomic: memory.New(memory.Config{})}
+		lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{rule}})
+		v := allowOpen(t, lim, 1, home)
+		allow(t, lim, home)
+		store.taken = func() { require.NoError(t, undo(lim, &v)) }
+		denied := allowOpen(t, lim, 1, home)
+		require.False(t, denied.Allowed || denied.Banned, name)
+		require.LessOrEqual(t, denied.RetryAfter, 1500*time.Millisecond, name)
+	}
+}
+
+// thenStore calls a function once, between a step, or an addition, and its answer.
+type thenStore struct {
+	backend.Atomic
+	taken, added func()
+}
+
+func (s *thenStore) Take(ctx context.Context, r *backend.TakeRequest) error {
+	defer once(&s.taken)
+	return s.Atomic.Take(ctx, r)
+}
+
+func (s *thenStore) Do(ctx context.Context, r *backend.Request) error {
+	err := s.Atomic.Do(ctx, r)
+	if err == nil && r.N > 0 {
+		once(&s.added)
+	}
+	return err
+}
+
+func once(f *func()) {
+	if then := *f; then != nil {
+		*f = nil
+		then()
+	}
+}
+
 // Attempts that come side by side on a limit that failures have filled are denied, and
 // keep no ban away from each other.
 func TestDeniedCallsKeepNoBanAway(t *testing.T) {

@@ -190,6 +190,8 @@ func TestPendingHitsAreHeld(t *testing.T) {
 		require.Equal(t, limiter.OutcomeAdmitted, allow(t, lim, home).Outcome())
 		require.False(t, allow(t, lim, home).Allowed)
 		require.Equal(t, []int64{2, 2}, []int64{counted(t, c, "ip:192.0.2.1"), lim.Stats().Pending})
+		time.Sleep(time.Hour + counter.DefaultSkew/2)
+		require.False(t, allow(t, lim, home).Allowed, "a clock behind still has the hits in its window")
 		require.ErrorContains(t, lim.Close(over), "limiter: Close: 2 hits that were admitted locally are not known to be in the store")
 	})
 }
@@ -240,6 +242,25 @@ func TestRefundOfLocalHits(t *testing.T) {
 		require.NoError(t, s.lim.Refund(ctx, &second))
 		require.Zero(t, counted(t, s.c, "ip:192.0.2.1"), "carried, and given back")
 		require.NoError(t, s.lim.Close(ctx))
+	})
+}
+
+// Hits that are refunded while they are carried are given back after that.
+func TestRefundDuringACarry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &thenStore{}
+		flaky := &flakyStore{Store: memory.New(memory.Config{})}
+		store.Atomic = flaky
+		c := newCounter(t, store, counter.Config{})
+		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{onFailure(limiter.FailLocal, by("ip", "3/h"))}, Local: localCounter(t)})
+		flaky.broken.Store(true)
+		v := allow(t, lim, ip("192.0.2.1"))
+		store.added = func() { require.NoError(t, lim.Refund(ctx, &v)) }
+		flaky.broken.Store(false)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, limiter.Verdict{}, v)
+		require.Zero(t, counted(t, c, "ip:192.0.2.1"))
+		require.NoError(t, lim.Close(ctx))
 	})
 }
 
