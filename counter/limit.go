@@ -98,6 +98,10 @@ func ParseLimits(s string) (Limits, error) {
 		}
 		number, per, _ := strings.Cut(field, "/")
 		switch per = strings.TrimSpace(per); {
+		case field == "" && strings.HasSuffix(strings.TrimSpace(s), ","):
+			return nil, fmt.Errorf("counter: limits %q: a comma at the end", s)
+		case field == "" && strings.Contains(s, ","):
+			return nil, fmt.Errorf("counter: limits %q: a comma with no limit before it", s)
 		case per == "":
 			return nil, fmt.Errorf("counter: limit %q: want max/window, such as 100/d or 5/90s", field)
 		case strings.Contains(per, " in ") || strings.HasPrefix(per, "month"):
@@ -159,10 +163,7 @@ func (l Limits) String() string {
 // MarshalText returns String, and the empty text for no limits. Limits that
 // [ParseLimits] would refuse are an error.
 func (l Limits) MarshalText() ([]byte, error) {
-	if len(l) == 0 {
-		return []byte{}, nil
-	}
-	if err := l.check(); err != nil {
+	if err := l.check(); err != nil && len(l) > 0 {
 		return nil, err
 	}
 	return []byte(l.String()), nil
@@ -171,12 +172,9 @@ func (l Limits) MarshalText() ([]byte, error) {
 // UnmarshalText reads the text of [ParseLimits]; the empty text is no limits.
 // After an error l is unchanged.
 func (l *Limits) UnmarshalText(text []byte) error {
-	var read Limits
-	if len(text) > 0 {
-		var err error
-		if read, err = ParseLimits(string(text)); err != nil {
-			return err
-		}
+	read, err := ParseLimits(string(text))
+	if err != nil && len(text) > 0 {
+		return err
 	}
 	*l = read
 	return nil

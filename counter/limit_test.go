@@ -63,7 +63,10 @@ func TestParseLimitsNamesTheMistake(t *testing.T) {
 		"99999999999999999999/d":  "is not a whole number",
 		"1/9ms":                   "window 9ms",
 		"1/367d":                  "window 367d",
-		"1/d,":                    `limit ""`,
+		"1/d,":                    `counter: limits "1/d,": a comma at the end`,
+		" 1/d, ":                  `counter: limits " 1/d, ": a comma at the end`,
+		",1/d":                    `counter: limits ",1/d": a comma with no limit before it`,
+		"1/d,,2/w":                `counter: limits "1/d,,2/w": a comma with no limit before it`,
 		"1/d/d":                   `counter: limits "1/d/d": want a comma between two limits`,
 	} {
 		require.ErrorContains(t, try.Err(ParseLimits(in)), want, "%q", in)
