@@ -16,6 +16,9 @@ type failure struct {
 
 func (f *failure) Error() string {
 	text := strings.TrimPrefix(f.err.Error(), "memcache: "+f.where)
+	if f.where != "" { // dial tcp 10.0.0.1:11211: connect
+		text = strings.Replace(text, " "+f.where, ": ", 1)
+	}
 	if errors.Is(f.err, io.EOF) {
 		text = "the server closed the connection"
 	}

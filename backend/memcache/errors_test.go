@@ -44,7 +44,7 @@ func TestServersThatFail(t *testing.T) {
 	killed, path := servertest.StartMemcached(t), t.TempDir()+"/nobody.sock"
 	killed.Kill()
 	for addr, want := range map[string]string{
-		killed.Addr: "connection refused", path: "no such file", "nowhere.invalid:11211": "lookup nowhere.invalid", servertest.Redis(t): "-ERR",
+		killed.Addr: ": dial tcp: connect: connection refused", path: ": dial unix: connect: no such file", "nowhere.invalid:11211": "lookup nowhere.invalid", servertest.Redis(t): "-ERR",
 		newFake(t, false, func(string) string { return "" }).addr: "the server closed the connection",
 	} {
 		failsAtOnce(t, newStore(t, memcache.Config{}, addr), addr, want)

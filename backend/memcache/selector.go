@@ -89,7 +89,7 @@ func namesOf(text string) (names []string, err error) {
 			host, port, err = net.SplitHostPort(name + ":" + defaultPort)
 		}
 		switch {
-		case err != nil, host == "", strings.ContainsAny(host, "/?# "):
+		case err != nil, host == "", strings.ContainsAny(name, "/?# "):
 			return nil, fmt.Errorf("memcache: server %q: want host:port, memcached://host:port,host2:port, or the path of a Unix socket", name)
 		default:
 			if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {

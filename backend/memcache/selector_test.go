@@ -160,12 +160,14 @@ func TestServerNames(t *testing.T) {
 		"run/memcached.sock":            nil,
 		"a:1,b:2":                       nil,
 		"local host:11211":              nil,
+		"unix:///run/m.sock":            nil,
 	} {
 		s, err := newSelector([]string{text})
 		if want == nil {
 			require.ErrorContains(t, err, "memcache: ", text)
 			require.ErrorContains(t, err, " want ", text)
 			require.NotContains(t, err.Error(), "secret")
+			require.NotContains(t, err.Error(), `port "/`, "a path is no port")
 			_, err = NewSelector("10.0.0.1:11211", text)
 			require.Error(t, err, text)
 			continue

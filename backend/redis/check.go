@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -16,11 +17,8 @@ import (
 // for INFO, evictions and restarts cannot be seen, which is a finding.
 func (s *base) CheckServers(ctx context.Context, r *backend.CheckRequest) error {
 	r.Servers = nil
-	deadline := r.Deadline
-	if own, is := ctx.Deadline(); deadline.IsZero() && is {
-		deadline = own
-	}
-	ctx, cancel, err := s.server.Begin(ctx, deadline, s.timeout)
+	own, _ := ctx.Deadline()
+	ctx, cancel, err := s.server.Begin(ctx, cmp.Or(r.Deadline, own), s.timeout)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -47,6 +48,7 @@ const (
 // used by many goroutines at once.
 type Dialer struct {
 	dial *redial.Dialer
+	only string // the address that errors of dials leave out, since the Store names it
 
 	mu       sync.Mutex
 	draining list.List // of *conn, the longest wait first
@@ -90,7 +92,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	under, err := d.dial.DialContext(ctx, network, address)
 	if err != nil {
 		pipe, _ := net.Pipe()
-		return failedConn{pipe, dialError{err, err.Error()}}, nil
+		return failedConn{pipe, dialError{err, strings.Replace(err.Error(), " "+d.only+": ", ": ", 1)}}, nil
 	}
 	c := &conn{Conn: under, dialer: d}
 	pointer := weak.Make(c)

@@ -67,7 +67,7 @@ func TestServersThatFail(t *testing.T) {
 		findings  []string // of a check; nil: not checked
 		plain     bool     // the layout Plain alone
 	}{
-		"nobody":          {"redis://:secret@" + deaf, "connection refused", all, []string{`^redis: server ` + deaf + `: .*connection refused`}, false},
+		"nobody":          {"redis://:secret@" + deaf, deaf + ": dial tcp: connect: connection refused", all, []string{`^redis: server ` + deaf + `: dial tcp: connect: connection refused`}, false},
 		"silent":          {"redis://" + silent, silent, all, nil, false},
 		"another program": {"redis://" + memcached, "127.0.0.1:", all, nil, false},
 		"wrong password":  {"redis://:secret@" + locked, "WRONGPASS", all, []string{`^redis: server ` + locked + `: WRONGPASS `}, false},
@@ -176,6 +176,22 @@ func TestWhatOpenRefuses(t *testing.T) {
 		"redis://a:1?unheard_of=1":      "unheard_of",
 		"redis://a:1?addr=b:2&what=1":   "what",
 		"redis://a:1?master_name=m&x=1": "x",
+		"redis://a:1?master_name=":      "unexpected option: master_name",
+
+		"redis://a:6379:0":             `redis: "a:6379:0" has several colons: want host:port, then /db; an IPv6 address is in brackets`,
+		"rediss://u:secret@a:6379:0":   `redis: "a:6379:0" has several colons`,
+		"redis://::1:6379":             `redis: "::1:6379" has several colons`,
+		"redis://:secret@a:1,b:2":      `redis: "a:1,b:2": want one host; of a Cluster the others are ?addr=host:port`,
+		"redis://a,b:2":                `redis: "a,b:2": want one host`,
+		"redis://:secret@a:0":          `redis: "a:0": port "0", want 1 to 65535`,
+		"redis://a:65536":              `redis: "a:65536": port "65536", want 1 to 65535`,
+		"redis://a:1/-1":               `redis: database "-1", want 0 or more`,
+		"redis://a:1#0":                `redis: a URL with a # and "0" behind it, want redis://host:port/db`,
+		"unix://tmp/redis.sock":        `redis: a socket with a host, "tmp", want unix:///path, with three slashes`,
+		"unix://:secret@tmp/redis":     `redis: a socket with a host, "tmp", want unix:///path`,
+		"unix://":                      "redis: empty unix socket path",
+		"rediss:///0":                  "redis: a URL without a host, want redis://host:port/db",
+		"unix:///s?layout=sums&addr=a": "invalid URL scheme: unix",
 	} {
 		_, err := redis.Open(url, redis.Config{})
 		require.ErrorContains(t, err, want, url)

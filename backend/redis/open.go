@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -70,24 +72,39 @@ func parseURL(rawURL string) (u *url.URL, layout string, err error) {
 	if i := strings.IndexAny(rest, "/?#"); isURL && i >= 0 && strings.Contains(rest[i:], "@") {
 		return nil, "", errors.New("redis: a URL with an @ behind its host: in a password / ? # @ are written %2F %3F %23 %40")
 	}
-	known := slices.Contains([]string{"redis", "rediss", "unix"}, scheme)
-	if u, err = url.Parse(rawURL); err == nil && isURL && known && (u.Host != "" || scheme == "unix") {
-		q := u.Query()
-		if layout = q.Get("layout"); q.Has("layout") {
-			q.Del("layout")
-			u.RawQuery = q.Encode()
-		}
-		return u, layout, nil
-	}
-	switch {
-	case err == nil && isURL && known:
-		return nil, "", errors.New("redis: a URL without a host, " + want)
+	known := isURL && slices.Contains([]string{"redis", "rediss", "unix"}, scheme)
+	switch u, err = url.Parse(rawURL); {
+	case known && err == nil:
 	case !strings.Contains(rawURL, "@"):
 		return nil, "", fmt.Errorf("redis: %q: %s", rawURL, want)
 	case isURL && !known:
 		return nil, "", fmt.Errorf("redis: a URL that begins with %q: %s", scheme+"://", want)
+	default:
+		return nil, "", errors.New("redis: a URL that cannot be parsed, " + want)
 	}
-	return nil, "", errors.New("redis: a URL that cannot be parsed, " + want)
+	port, bad := strconv.ParseUint(cmp.Or(u.Port(), "6379"), 10, 16)
+	switch colons := strings.Contains(u.Hostname(), ":"); {
+	case u.Fragment != "":
+		err = fmt.Errorf("redis: a URL with a # and %q behind it, %s", u.Fragment, want)
+	case scheme == "unix" && u.Host != "":
+		err = fmt.Errorf("redis: a socket with a host, %q, want unix:///path, with three slashes", u.Host)
+	case scheme == "unix":
+	case u.Host == "":
+		err = errors.New("redis: a URL without a host, " + want)
+	case strings.Contains(u.Host, ","):
+		err = fmt.Errorf("redis: %q: want one host; of a Cluster the others are ?addr=host:port&addr=host:port", u.Host)
+	case colons && u.Host[0] != '[':
+		err = fmt.Errorf("redis: %q has several colons: want host:port, then /db; an IPv6 address is in brackets", u.Host)
+	case bad != nil || port == 0:
+		err = fmt.Errorf("redis: %q: port %q, want 1 to 65535", u.Host, u.Port())
+	case strings.HasPrefix(u.Path, "/-"):
+		err = fmt.Errorf("redis: database %q, want 0 or more", u.Path[1:])
+	}
+	q := u.Query()
+	layout = q.Get("layout")
+	q.Del("layout")
+	u.RawQuery = q.Encode()
+	return u, layout, err
 }
 
 // connect makes a client that keeps deadlines, dials with a Dialer, and returns the
@@ -102,7 +119,7 @@ func connect(u *url.URL) (_ redis.UniversalClient, _ *Dialer, err error) {
 	}
 	var client redis.UniversalClient
 	switch {
-	case q.Has("master_name"):
+	case q.Get("master_name") != "":
 		var o *redis.FailoverOptions
 		if o, err = redis.ParseFailoverURL(rawURL); err == nil {
 			dialing(o.TLSConfig, &o.Dialer, &o.ContextTimeoutEnabled, &o.DialerRetries)
@@ -118,7 +135,7 @@ func connect(u *url.URL) (_ redis.UniversalClient, _ *Dialer, err error) {
 		var o *redis.Options
 		if o, err = redis.ParseURL(rawURL); err == nil {
 			dialing(o.TLSConfig, &o.Dialer, &o.ContextTimeoutEnabled, &o.DialerRetries)
-			client = redis.NewClient(o)
+			client, d.only = redis.NewClient(o), o.Addr
 		}
 	}
 	if err != nil {
