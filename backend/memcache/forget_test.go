@@ -114,7 +114,7 @@ func TestHitsBetweenReadingAndEmptying(t *testing.T) {
 		"gone":          {"7", "NOT_FOUND", nil, ""},
 		"a hit":         {"7 ", "EXISTS", []string{"decr k|1m1 7"}, ""},
 		"a hit on none": {"0", "EXISTS", nil, ""},
-		"no room":       {"7", "SERVER_ERROR out of memory storing object", []string{"decr k|1m1 7"}, ""},
+		"no room":       {"1", "SERVER_ERROR out of memory storing object", []string{"decr k|1m1 1"}, ""},
 		"nonsense":      {"7", "MOVED", nil, "cas: "},
 		"not a count":   {"x", "", nil, `get bucket 1m1: holds "x", want a count`},
 	} {
