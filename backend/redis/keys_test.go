@@ -321,3 +321,18 @@ func TestAMinuteThatWasDroppedInPart(t *testing.T) {
 		}
 	}
 }
+
+// The label of a window that begins in the last second that was dropped is stale.
+func TestAWindowAtTheEdge(t *testing.T) {
+	s := open(t, "redis://"+servertest.Redis(t))
+	noon := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	f := forgetting("1s:1h, 1m:1h", noon)
+	for _, second := range []time.Duration{10, 12, 3 * 3600, 3*3600 + 1, 65} {
+		require.NoError(t, s.Do(ctx, adding(forgetKey, f.Ladder, noon.Add(second*time.Second), 1)))
+	}
+	for second, want := range map[time.Duration]error{12: backend.ErrStaleLabel, 13: nil} {
+		err := s.Take(ctx, &backend.TakeRequest{Now: noon.Add(time.Hour), Exact: true, Keys: []backend.TakeKey{{Key: []byte(forgetKey), Ladder: f.Ladder, TTLs: f.TTLs,
+			N: 1, Windows: []backend.Window{{Max: 9, Reach: time.Hour - second*time.Second}}}}})
+		require.ErrorIs(t, err, want, int64(second))
+	}
+}
