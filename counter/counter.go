@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -165,9 +166,9 @@ type base struct {
 }
 
 // New returns a Counter on store. An error names the field of cfg, its value
-// and the values that are allowed.
+// and the values that are allowed, or a store that is nil.
 func New(store backend.Store, cfg Config) (*Counter, error) {
-	if store == nil {
+	if v := reflect.ValueOf(store); store == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, errors.New("counter: New: store is nil, want a store of buckets")
 	}
 	chosen := cfg.Ladder.Len() > 0 || cfg.Former != nil

@@ -59,7 +59,9 @@ func TestConfigNamesTheField(t *testing.T) {
 	} {
 		require.ErrorContains(t, try.Err(counter.New(store, cfg)), want)
 	}
-	require.ErrorContains(t, try.Err(counter.New(nil, counter.Config{})), "counter: New: store is nil, want a store of buckets")
+	for _, none := range []backend.Store{nil, (*memory.Store)(nil)} {
+		require.ErrorContains(t, try.Err(counter.New(none, counter.Config{})), "counter: New: store is nil, want a store of buckets", "%T", none)
+	}
 	c := newCounter(t, store, counter.Config{})
 	require.Equal(t, tiers.Default.String(), c.Config().Ladder.String())
 }

@@ -139,10 +139,20 @@ func TestByIPNamesWhatIsWrong(t *testing.T) {
 		{store, "5/h", "signup", `httplimit: ByIP for event "5/h": counter: limit "signup": want max/window, such as 100/d or 5/90s`},
 		{store, "signup", "5/y", `httplimit: ByIP for event "signup": counter: limit "5/y": window "y", want a unit (ms, s, m, h, d or w, or a word such as day) or a duration such as 90s`},
 		{store, "", "5/h", `httplimit: ByIP for event "": limiter: rule "" by "ip": Config.Rules[0].Event is empty, want a name such as "signup"`},
+		{(*memory.Store)(nil), "signup", "5/h", `httplimit: ByIP for event "signup": counter: New: store is nil, want a store of buckets`},
 		{nil, "signup", "5/h", `httplimit: ByIP for event "signup": counter: New: store is nil, want a store of buckets`},
 	} {
 		limit, err := httplimit.ByIP(c.store, c.event, c.limits)
 		require.EqualError(t, err, c.want)
 		require.Nil(t, limit)
+	}
+}
+
+// A nil handler is found where it is wrapped, and not by the first request.
+func TestANilHandler(t *testing.T) {
+	limit, err := httplimit.ByIP(memory.New(memory.Config{}), "signup", "5/h")
+	require.NoError(t, err)
+	for _, none := range []http.Handler{nil, http.HandlerFunc(nil)} {
+		require.PanicsWithValue(t, `httplimit: the handler for event "signup" is nil`, func() { limit(none) })
 	}
 }

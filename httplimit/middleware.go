@@ -168,7 +168,8 @@ const DefaultMaxWaiting = 1_000
 // New makes a middleware. An error names the field of cfg. An error is also a
 // rule that would deny every request, because no feature is of its kind and
 // IfMissing is MissingDeny; and an event whose rules would all be skipped,
-// since no request would be limited.
+// since no request would be limited. The middleware panics if the handler that it is
+// given is nil, as http.Handle does.
 func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	if cfg.Limiter == nil {
 		return nil, errors.New("httplimit: Config.Limiter is nil, want one of limiter.New")
@@ -203,6 +204,9 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	m.fields.Store(m.derive(cfg.Limiter.Generation()))
 	m.refunds.Store(cfg.RefundIf != nil)
 	return func(next http.Handler) http.Handler {
+		if f, is := next.(http.HandlerFunc); next == nil || is && f == nil {
+			panic(fmt.Sprintf("httplimit: the handler for event %q is nil", cfg.Event))
+		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(next, w, r) })
 	}, nil
 }

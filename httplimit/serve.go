@@ -31,10 +31,9 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	features := append(few[:0], make([]feature.Feature, len(m.Features))...)
 	err := f.find(features)
 	if err == nil {
-		features, err = f.decide(&v, features)
-	}
-	if err == nil {
-		of, states = f.states(&v, room[:0], features)
+		if features, err = f.decide(&v, features); err == nil {
+			of, states = f.states(&v, room[:0], features)
+		}
 	}
 	if err == nil && v.Allowed && f.invalid == nil {
 		f.admit(next, &v, of, states)

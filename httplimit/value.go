@@ -96,17 +96,15 @@ func BasicUser() Value {
 	}
 }
 
-// same is the text to which all texts are equal, or "" without texts.
-func same(texts []string, source string) (string, error) {
-	if len(texts) == 0 {
-		return "", nil
-	}
-	for _, text := range texts[1:] {
-		if text != texts[0] {
+// same returns the common value of texts, or "" without texts.
+func same(texts []string, source string) (common string, err error) {
+	for i, text := range texts {
+		if i > 0 && text != common {
 			return "", badRequest(source, "has two different values")
 		}
+		common = text
 	}
-	return texts[0], nil
+	return common, nil
 }
 
 // Cookie is the cookie called name, as read by [http.Request.CookiesNamed]. Two
