@@ -22,7 +22,7 @@ type replayCmd struct {
 	Limits    cli.Sliding `help:"The limits on every key: 10/m, 5/90s, 1000/7d; several with commas. Default: ${default}." default:"10/h,100/d" placeholder:"LIMITS"`
 	Rules     string      `help:"Decide by this file of rules instead, in memory: a feature is kind:value, or a value where the event has rules by one kind." placeholder:"RULES"`
 	Ladder    cli.Ladder  `help:"The tiers, finest first, as width:keep. Default: those that fit the limits, exact to a second for limits of a minute and more." placeholder:"TIERS"`
-	Grid      cli.Span    `help:"Leave out the tiers that are finer than this: less to store, denied up to that much longer." default:"0s" placeholder:"DURATION"`
+	Grid      cli.Span    `help:"Count in no buckets finer than this: less is stored, and a denial lasts up to that much longer." default:"0s" placeholder:"DURATION"`
 	Skew      cli.Span    `help:"How far the stamps of the log may run back, as those of several clocks do." default:"0s" placeholder:"DURATION"`
 	Store     cli.Store   `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
 	Clean     bool        `help:"Remove from the store at the end what the replay has stored there."`
@@ -130,11 +130,11 @@ func (c *replayCmd) print(e *cli.Env, report *replay.Report, err error) error {
 	return e.Print(c.JSON, "replay", report)
 }
 
-// coarser leaves out the tiers finer than grid.
+// coarser returns l without the tiers finer than grid.
 func coarser(l tiers.Ladder, grid time.Duration) (tiers.Ladder, error) {
 	kept := slices.DeleteFunc(l.Tiers(), func(t tiers.Tier) bool { return t.Width < grid })
 	if len(kept) == 0 {
-		return l, fmt.Errorf("--grid %s: the widest tier of ladder %q has %s, want a grid of at most that", dur.Format(grid), l, dur.Format(l.At(l.Len()-1).Width))
+		return l, fmt.Errorf("--grid %s: the widest tier of ladder %q has %s, want at most that", dur.Format(grid), l, dur.Format(l.At(l.Len()-1).Width))
 	}
 	return tiers.New(kept...)
 }

@@ -112,10 +112,30 @@ func (p Program) run(args []string, e *Env) error {
 	}
 	command, err := parser.Parse(args)
 	if err != nil {
-		return Usagef("%s", secret.ReplaceAllString(err.Error(), "(a URL)"))
+		return Usagef("%s%s", secret.ReplaceAllString(err.Error(), "(a URL)"), example(err))
 	}
 	return e.Cause(command.Run(e))
 }
+
+// example returns the first example in the help of the command that lacks a flag or an
+// argument, on one line.
+func example(err error) string {
+	var mistake *kong.ParseError
+	if !errors.As(err, &mistake) || !lacks.MatchString(err.Error()) || mistake.Context.Selected() == nil {
+		return ""
+	}
+	command := mistake.Context.Selected()
+	found := regexp.MustCompile(`(?m)^ +(` + command.FullPath() + ` (?:.*\\\n)*.*)$`).FindStringSubmatch(command.Detail)
+	if found == nil {
+		return ""
+	}
+	return "; example: " + continued.ReplaceAllString(found[1], " ")
+}
+
+var (
+	lacks     = regexp.MustCompile(`^(missing flags|expected "<)`)
+	continued = regexp.MustCompile(` *\\\n *`)
+)
 
 // secret matches a URL with a password, anywhere on the command line.
 var secret = regexp.MustCompile(`[^\s"]*:[^\s"]*@[^\s"]*`)
