@@ -55,7 +55,7 @@ func TestShortCampaign(t *testing.T) {
 	runCampaign(t, c, lasts, func() bool {
 		full := slices.ContainsFunc(c.worlds, func(w *world) bool { return w.report().Full > 0 })
 		idle := slices.ContainsFunc(c.worlds, func(w *world) bool { return w.report().Windows == 0 })
-		missing := slices.ContainsFunc(all, func(k kind) bool { return c.faults(k.name) == 0 })
+		missing := slices.ContainsFunc(all, func(k kind) bool { return c.faults(k.Name) == 0 })
 		return full && !idle && !missing
 	})
 	require.NoError(t, c.verdict(), again)
@@ -69,7 +69,7 @@ func TestShortCampaign(t *testing.T) {
 		require.Positive(t, w.report().Windows, w.name)
 	}
 	for _, k := range all {
-		require.Positive(t, came[k.name], k.name)
+		require.Positive(t, came[k.Name], k.Name)
 	}
 	require.Positive(t, full, "no window was full: that proves nothing")
 	t.Log("\n" + c.page(again))

@@ -11,10 +11,10 @@ import (
 
 // kind is a kind of fault.
 type kind struct {
-	name   string
-	means  string // for the page
-	breaks string // the condition of a promise that does not hold meanwhile; for the page
-	weight int    // frequency beside other faults
+	Name, Means string // for the page
+	Breaks      string // the condition of a promise that does not hold meanwhile; for the page
+
+	weight int // frequency beside other faults
 	where  func(w *world) bool
 	severs bool
 	loses  history.Loss
@@ -71,7 +71,7 @@ func (w *world) suffer(rng *rand.Rand) {
 			sum += k.weight
 		}
 	}
-	if i := slices.IndexFunc(here, func(k kind) bool { return k.name == w.campaign.blind }); i >= 0 {
+	if i := slices.IndexFunc(here, func(k kind) bool { return k.Name == w.campaign.blind }); i >= 0 {
 		here, sum = here[i:i+1], here[i].weight
 	}
 	first := slices.Clone(here)
@@ -108,7 +108,7 @@ func (w *world) suffer(rng *rand.Rand) {
 		if k.keys != nil {
 			keys = k.keys(s)
 		}
-		f := w.begin(history.Fault{Name: k.name, Severs: k.severs, Loses: k.loses}, keys)
+		f := w.begin(history.Fault{Name: k.Name, Severs: k.severs, Loses: k.loses}, keys)
 		k.do(s)
 		w.end(f)
 	}

@@ -34,11 +34,11 @@ const lossOfBuckets = "the store keeps its buckets"
 
 // kinds are the faults, in the order of the page.
 var kinds = []kind{
-	{name: "server stands still", means: "SIGSTOP, for 10 ms to 2.5 s", weight: 6, where: network,
+	{Name: "server stands still", Means: "SIGSTOP, for 10 ms to 2.5 s", weight: 6, where: network,
 		do: func(s *strike) { s.while(s.long(), s.node.Pause, s.node.Resume) }},
-	{name: "server killed, data kept", means: "SIGKILL and a restart, `appendonly yes`, `appendfsync always`", weight: 3, where: keepsData, severs: true,
+	{Name: "server killed, data kept", Means: "SIGKILL and a restart, `appendonly yes`, `appendfsync always`", weight: 3, where: keepsData, severs: true,
 		do: func(s *strike) { s.while(s.short(), s.node.Kill, s.node.Restart) }},
-	{name: "server killed, data lost", means: "SIGKILL and an empty restart", breaks: lossOfBuckets, weight: 1, where: onLosing, severs: true, loses: history.Everything,
+	{Name: "server killed, data lost", Means: "SIGKILL and an empty restart", Breaks: lossOfBuckets, weight: 1, where: onLosing, severs: true, loses: history.Everything,
 		do: func(s *strike) {
 			s.node.Kill()
 			s.sleep(s.short())
@@ -47,7 +47,7 @@ var kinds = []kind{
 			}
 			s.node.Restart()
 		}},
-	{name: "server emptied", means: "`flush_all`, `FLUSHALL`", breaks: lossOfBuckets, weight: 1, where: onLosing, loses: history.Everything,
+	{Name: "server emptied", Means: "`flush_all`, `FLUSHALL`", Breaks: lossOfBuckets, weight: 1, where: onLosing, loses: history.Everything,
 		do: func(s *strike) {
 			if onRedis(s.world) {
 				s.command(s.node, "FLUSHALL")
@@ -58,63 +58,63 @@ var kinds = []kind{
 			// memcached empties itself by the second.
 			s.sleep(1100 * time.Millisecond)
 		}},
-	{name: "list of servers changed", means: "a server leaves, or comes back with the counts that it had; processes end and others start, one by one", breaks: lossOfBuckets, weight: 2,
+	{Name: "list of servers changed", Means: "a server leaves, or comes back with the counts that it had; processes end and others start, one by one", Breaks: lossOfBuckets, weight: 2,
 		where: severalNodes, severs: true, loses: history.Moved, keys: (*strike).moving, do: (*strike).relist},
-	{name: "server full", means: "15,000 other keys on a server with room for fewer; on Redis, under a policy by chance", weight: 4, where: evicts, do: (*strike).fill},
-	{name: evicted, means: "an item or a value of a caller's key, for want of room", breaks: lossOfBuckets, where: none},
-	{name: "master killed", means: "SIGKILL, until a replica has its place", weight: 2, where: withReplicas, severs: true,
+	{Name: "server full", Means: "15,000 other keys on a server with room for fewer; on Redis, under a policy by chance", weight: 4, where: evicts, do: (*strike).fill},
+	{Name: evicted, Means: "an item or a value of a caller's key, for want of room", Breaks: lossOfBuckets, where: none},
+	{Name: "master killed", Means: "SIGKILL, until a replica has its place", weight: 2, where: withReplicas, severs: true,
 		do: func(s *strike) { s.masters.kill(s, false) }},
-	{name: "master killed, line cut", means: "the same, after its replicas received nothing for 10 to 410 ms", weight: 2, where: withReplicas, severs: true,
+	{Name: "master killed, line cut", Means: "the same, after its replicas received nothing for 10 to 410 ms", weight: 2, where: withReplicas, severs: true,
 		do: func(s *strike) { s.masters.kill(s, true) }},
-	{name: "master stands still", means: "SIGSTOP, until a replica has its place, and for 10 to 410 ms more", weight: 2, where: withReplicas, severs: true,
+	{Name: "master stands still", Means: "SIGSTOP, until a replica has its place, and for 10 to 410 ms more", weight: 2, where: withReplicas, severs: true,
 		do: func(s *strike) { s.masters.freeze(s) }},
-	{name: failedOver, means: "a replica has its master's place, by one of these faults or because the machine was busy", breaks: lossOfBuckets, where: none},
-	{name: "slot moved", means: "to another master, key by key", weight: 3, where: inCluster,
+	{Name: failedOver, Means: "a replica has its master's place, by one of these faults or because the machine was busy", Breaks: lossOfBuckets, where: none},
+	{Name: "slot moved", Means: "to another master, key by key", weight: 3, where: inCluster,
 		do: func(s *strike) { s.masters.moveSlot(s) }},
-	{name: "scripts forgotten", means: "`SCRIPT FLUSH`, `FUNCTION FLUSH`", weight: 4, where: onRedis, do: forgetScripts},
-	{name: "clients killed", means: "`CLIENT KILL TYPE normal`", weight: 4, where: onRedis, severs: true,
+	{Name: "scripts forgotten", Means: "`SCRIPT FLUSH`, `FUNCTION FLUSH`", weight: 4, where: onRedis, do: forgetScripts},
+	{Name: "clients killed", Means: "`CLIENT KILL TYPE normal`", weight: 4, where: onRedis, severs: true,
 		do: func(s *strike) { s.command(s.node, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") }},
-	{name: "caller process stopped", means: "SIGSTOP, for 10 ms to 2.5 s", weight: 6, where: everywhere,
+	{Name: "caller process stopped", Means: "SIGSTOP, for 10 ms to 2.5 s", weight: 6, where: everywhere,
 		do: func(s *strike) { s.process.stop(s.long()) }},
-	{name: "caller process killed", means: "SIGKILL, and another one in its place", weight: 2, where: everywhere, severs: true,
+	{Name: "caller process killed", Means: "SIGKILL, and another one in its place", weight: 2, where: everywhere, severs: true,
 		do: func(s *strike) {
 			s.while(s.short(), s.process.kill, func() { s.report(s.start(s.process.links)) })
 		}},
-	{name: standsStill, means: "between reading its clock and using the reading, for up to 300 ms, in memory up to 3 s", where: none},
-	{name: "link silent", means: "nothing arrives, either way, for 10 ms to 2.5 s", weight: 6, where: network,
+	{Name: standsStill, Means: "between reading its clock and using the reading, for up to 300 ms, in memory up to 3 s", where: none},
+	{Name: "link silent", Means: "nothing arrives, either way, for 10 ms to 2.5 s", weight: 6, where: network,
 		do: func(s *strike) { s.onLinks(s.long(), (*servertest.Proxy).Pause, (*servertest.Proxy).Resume) }},
-	{name: "requests late", means: "by 10 to 410 ms, answers are not", weight: 6, where: network,
+	{Name: "requests late", Means: "by 10 to 410 ms, answers are not", weight: 6, where: network,
 		do: func(s *strike) { s.delay(s.short(), 0) }},
-	{name: "answers late", means: "by 10 to 410 ms, requests are not", weight: 6, where: network,
+	{Name: "answers late", Means: "by 10 to 410 ms, requests are not", weight: 6, where: network,
 		do: func(s *strike) { s.delay(0, s.short()) }},
-	{name: "answers lost", means: "requests arrive, answers do not, then the connections are closed", weight: 4, where: network, severs: true,
+	{Name: "answers lost", Means: "requests arrive, answers do not, then the connections are closed", weight: 4, where: network, severs: true,
 		do: func(s *strike) {
 			s.onLinks(s.short(), func(p *servertest.Proxy) { p.DropReplies(true) }, func(p *servertest.Proxy) {
 				p.Cut()
 				p.DropReplies(false)
 			})
 		}},
-	{name: "connections closed", means: "all of a process, one to five times", weight: 6, where: network, severs: true,
+	{Name: "connections closed", Means: "all of a process, one to five times", weight: 6, where: network, severs: true,
 		do: func(s *strike) { s.often((*servertest.Proxy).Cut) }},
-	{name: "connections reset", means: "all of a process, one to five times", weight: 6, where: network, severs: true,
+	{Name: "connections reset", Means: "all of a process, one to five times", weight: 6, where: network, severs: true,
 		do: func(s *strike) { s.often((*servertest.Proxy).Abort) }},
-	{name: "answers garbled", means: "the first byte of each piece that arrives", weight: 4, where: network, severs: true,
+	{Name: "answers garbled", Means: "the first byte of each piece that arrives", weight: 4, where: network, severs: true,
 		do: func(s *strike) { s.damage(servertest.Heads) }},
-	{name: "answers flipped", means: "the highest bit of a byte, but for the bytes of a binary text, in every second piece that arrives", weight: 4, where: network, severs: true,
+	{Name: "answers flipped", Means: "the highest bit of a byte, but for the bytes of a binary text, in every second piece that arrives", weight: 4, where: network, severs: true,
 		do: func(s *strike) { s.damage(servertest.Flips) }},
-	{name: "lengths lied about", means: "in every second piece with a length: another by one, by two or by far", weight: 4, where: network, severs: true,
+	{Name: "lengths lied about", Means: "in every second piece with a length: another by one, by two or by far", weight: 4, where: network, severs: true,
 		do: func(s *strike) { s.damage(servertest.Lies) }},
-	{name: "answers cut and merged", means: "every second piece ends early; then the connection is closed, or the next answer follows", weight: 4, where: network, severs: true,
+	{Name: "answers cut and merged", Means: "every second piece ends early; then the connection is closed, or the next answer follows", weight: 4, where: network, severs: true,
 		do: func(s *strike) { s.damage(servertest.Cuts) }},
-	{name: "answers in pieces", means: "a byte at a time", weight: 2, where: network,
+	{Name: "answers in pieces", Means: "a byte at a time", weight: 2, where: network,
 		do: func(s *strike) { s.damage(servertest.Pieces) }},
-	{name: "clock steps", means: "at once, within the skew", weight: 8, where: network,
+	{Name: "clock steps", Means: "at once, within the skew", weight: 8, where: network,
 		do: func(s *strike) { s.tellClock(order{Offset: s.within()}) }},
-	{name: "clock drifts", means: "by 5 to 55 ms a second, within the skew", weight: 8, where: network,
+	{Name: "clock drifts", Means: "by 5 to 55 ms a second, within the skew", weight: 8, where: network,
 		do: func(s *strike) {
 			s.tellClock(order{Offset: s.within(), PerSecond: 5*time.Millisecond + time.Duration(s.rng.Int64N(int64(50*time.Millisecond)))})
 		}},
-	{name: "clock beyond the skew", means: "by 50 ms to 1 s more than callers may be apart, then back", breaks: "clocks agree within Skew", weight: 2, where: network,
+	{Name: "clock beyond the skew", Means: "by 50 ms to 1 s more than callers may be apart, then back", Breaks: "clocks agree within Skew", weight: 2, where: network,
 		do: func(s *strike) {
 			o := order{Beyond: true, Offset: skew + 50*time.Millisecond + time.Duration(s.rng.Int64N(int64(time.Second)))}
 			if s.rng.IntN(2) == 0 {

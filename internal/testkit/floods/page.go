@@ -23,7 +23,7 @@ func (c *campaign) page(command string) string {
 			fmt.Fprintf(&list, "- **%s**: %s.\n", scenarios[i].name, scenarios[i].means)
 		}
 	}
-	return c.Fill(text, command, map[string]string{"Verdict": c.verdict(), "Scenarios": list.String(),
+	return c.Fill(text, command, map[string]any{"Verdict": c.verdict(), "Scenarios": list.String(),
 		"Short": rows(c.of(false)), "Long": rows(c.of(true)), "Decisions": c.decisions()})
 }
 

@@ -51,6 +51,23 @@ func (f *Finding) String() string {
 	return fmt.Sprintf("rule %d, key %s, limit %s: %s\n%s", f.Rule, f.Key, f.Limit, f.What, f.Story)
 }
 
+// Held is the number of windows without a loss and without a clock beyond the skew.
+func (r *Report) Held() int64 { return r.Windows - r.Lossy - r.Beyond }
+
+// Denials is the number of denials that rule 4 looked at.
+func (r *Report) Denials() (n int64) {
+	for _, of := range r.Reasons {
+		n += of
+	}
+	return n
+}
+
+// Wrong is the number of denials without a reason.
+func (r *Report) Wrong() int64 { return r.Reasons[None] }
+
+// Unjudged is the number of counts and denials that rules 3 and 4 passed over.
+func (r *Report) Unjudged() int64 { return r.BeyondSeen + r.BeyondDenied }
+
 func (r *Report) count(call *Call) { r.Calls[call.Kind][call.Outcome]++ }
 
 // find notes a break of a rule by the call r.
@@ -115,12 +132,12 @@ func (c *Checker) story(name string, limit counter.Limit, r *record) string {
 	return b.String()
 }
 
-var (
-	kindNames    = [Kinds]string{"Take", "Peek", "Add", "Count", "Refund", "Forget"}
-	outcomeNames = [Done + 1]string{"killed", "failed", "denied", "ok"}
-)
+// KindNames are the names of the kinds of calls.
+var KindNames = [Kinds]string{"Take", "Peek", "Add", "Count", "Refund", "Forget"}
 
-func (k Kind) String() string    { return kindNames[k] }
+var outcomeNames = [Done + 1]string{"killed", "failed", "denied", "ok"}
+
+func (k Kind) String() string    { return KindNames[k] }
 func (o Outcome) String() string { return outcomeNames[o] }
 
 // line tells h as it concerns a key, times being seconds before an instant.

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
-	"strconv"
 	"strings"
 	"text/template"
 	"time"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 )
 
 // Run describes a run of a program: its time and the versions.
@@ -28,12 +31,13 @@ func (r *Run) End() { r.Took = time.Since(r.Began) }
 
 // Fill fills the text of a page, a template: with the Date of the run, the time that it
 // Took, the Machine, the Versions, the Command that does the same again, and other parts
-// by their names.
-func (r *Run) Fill(text, command string, parts map[string]string) string {
-	parts["Date"], parts["Took"] = r.Began.UTC().Format("2006-01-02 15:04 UTC"), r.Took.Round(time.Second).String()
+// by their names. In the text n writes a number as [Thousands] does.
+func (r *Run) Fill(text, command string, parts map[string]any) string {
+	parts["Date"], parts["Took"] = r.Began.UTC().Format("2006-01-02 15:04 UTC"), r.Took.Round(time.Second)
 	parts["Machine"], parts["Versions"], parts["Command"] = machine(), r.versions, command
 	var b strings.Builder
-	if err := template.Must(template.New("page").Option("missingkey=error").Parse(text)).Execute(&b, parts); err != nil {
+	page := template.New("page").Option("missingkey=error").Funcs(template.FuncMap{"n": Thousands})
+	if err := template.Must(page.Parse(text)).Execute(&b, parts); err != nil {
 		panic(err) // a part is missing
 	}
 	return b.String()
@@ -51,24 +55,18 @@ func Table(rows [][]string) string {
 	return b.String()
 }
 
-// Thousands is n with a comma after each three digits.
-func Thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+// Thousands is a whole number with a comma after each three digits.
+func Thousands(n any) string { return message.NewPrinter(language.English).Sprint(n) }
+
+// modelName finds the kind of a processor in the cpuinfo of Linux.
+var modelName = regexp.MustCompile(`(?m)^model name\s*: *(.*?) *$`)
 
 // machine is the kind of machine on which this program runs.
 func machine() string {
 	model := runtime.GOARCH
 	text, _ := os.ReadFile("/proc/cpuinfo") // elsewhere the architecture must do
-	for line := range strings.SplitSeq(string(text), "\n") {
-		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
-			model = strings.TrimSpace(value)
-			break
-		}
+	if found := modelName.FindSubmatch(text); found != nil {
+		model = string(found[1])
 	}
 	return fmt.Sprintf("%d cores of %s, %s", runtime.NumCPU(), model, runtime.GOOS)
 }
