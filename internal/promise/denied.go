@@ -1,6 +1,7 @@
 package promise
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -37,14 +38,14 @@ func (s *Subject) denyMany(ctx context.Context, key counter.Key) (f Finding, lat
 	for i := range most {
 		v, late, err := s.take(ctx, c, key, 1, limits(most))
 		if err != nil || !v.Allowed {
-			return f, late, orElse(err, "hit %d of %d was denied", i+1, most)
+			return f, late, cmp.Or(err, fmt.Errorf("hit %d of %d was denied", i+1, most))
 		}
 	}
 	for i := range denials {
 		// A call just like the last would be answered without the store.
 		v, late, err := s.take(ctx, c, key, int64(1+i%2), limits(most))
 		if err != nil || v.Allowed {
-			return f, late, orElse(err, "hit %d of %d was admitted", most+1, most)
+			return f, late, cmp.Or(err, fmt.Errorf("hit %d of %d was admitted", most+1, most))
 		}
 		if v.RetryAfter <= 0 || v.RetryAfter > 25*time.Hour {
 			return f, false, fmt.Errorf("denied, with a RetryAfter of %s", v.RetryAfter)

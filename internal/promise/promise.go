@@ -4,7 +4,6 @@ package promise
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/abacus-go/abacus/counter"
@@ -84,12 +83,4 @@ func (f *Failures) Add(late bool, err error) {
 	if late {
 		f.Late++
 	}
-}
-
-// orElse is err, or the other error if err is nil.
-func orElse(err error, format string, args ...any) error {
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf(format, args...)
 }

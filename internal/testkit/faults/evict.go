@@ -11,7 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -27,9 +27,8 @@ const evicted = "count evicted"
 // evictions notes the counts which a full server evicts.
 type evictions struct {
 	*world
-	mu    sync.Mutex
-	seen  int64 // of all keys
-	known int64 // instant up to which all are noted
+	seen  atomic.Int64 // of all keys
+	known atomic.Int64 // instant up to which all are noted
 }
 
 // evictingMemcached sets up a memcached with little memory, and reads its reports of
@@ -90,18 +89,16 @@ func (e *evictions) listen(conn net.Conn) {
 func (e *evictions) compare() int64 {
 	asked := time.Now().UnixNano()
 	stats, err := servertest.Exchange(e.servers[0].Addr, time.Second, "stats", "END\r\n")
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if err != nil {
-		return e.known // the server stands still
+		return e.known.Load() // the server stands still
 	}
 	if n := statOf(stats, "log_worker_dropped") + statOf(stats, "log_watcher_skipped"); n > 0 {
 		e.fail(fmt.Errorf("the server dropped %d reports of evictions", n))
 	}
-	if e.seen >= statOf(stats, "evictions") {
-		e.known = asked
+	if e.seen.Load() >= statOf(stats, "evictions") {
+		e.known.Store(asked)
 	}
-	return e.known
+	return e.known.Load()
 }
 
 func statOf(stats, name string) int64 {
@@ -115,37 +112,31 @@ func statOf(stats, name string) int64 {
 // keys.
 func evictingRedis(w *world) {
 	w.serve(servertest.StartRedis(w.campaign.stage, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru", "--notify-keyspace-events", "Ee"))
-	e := &evictions{world: w, known: time.Now().UnixNano()}
+	e := &evictions{world: w}
+	e.known.Store(time.Now().UnixNano())
 	client := goredis.NewClient(&goredis.Options{Addr: w.servers[0].Addr, Protocol: 2})
 	events := client.Subscribe(context.Background(), "__keyevent@0__:evicted")
-	closing := false
+	var closing atomic.Bool
 	w.campaign.stage.Cleanup(func() {
-		e.mu.Lock()
-		closing = true
-		e.mu.Unlock()
+		closing.Store(true)
 		events.Close()
 		client.Close()
 	})
 	go func() {
 		for {
 			message, err := events.Receive(context.Background())
-			e.mu.Lock()
-			known, over := e.known, closing
-			e.mu.Unlock()
 			switch m := message.(type) {
 			case *goredis.Message:
 				// Not before the server read the latest request with an answer.
-				e.note(m.Payload, history.Fault{Name: evicted, From: known, To: time.Now().UnixNano(), Loses: history.Everything, Parts: true})
+				e.note(m.Payload, history.Fault{Name: evicted, From: e.known.Load(), To: time.Now().UnixNano(), Loses: history.Everything, Parts: true})
 			case *goredis.Pong:
 				asked, err := strconv.ParseInt(m.Payload, 10, 64)
 				if err != nil {
 					e.fail(err)
 				}
-				e.mu.Lock()
-				e.known = asked
-				e.mu.Unlock()
+				e.known.Store(asked)
 			}
-			if over {
+			if closing.Load() {
 				return
 			}
 			if err != nil {
@@ -158,9 +149,7 @@ func evictingRedis(w *world) {
 		if err := events.Ping(context.Background(), fmt.Sprint(time.Now().UnixNano())); err != nil {
 			e.fail(err)
 		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return e.known
+		return e.known.Load()
 	}
 }
 
@@ -175,9 +164,7 @@ func (e *evictions) note(name string, f history.Fault) {
 	if found := ofCaller.FindStringSubmatch(name); found != nil {
 		e.end(e.begin(f, func(_ int, key string) bool { return key == found[1] }))
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.seen++
+	e.seen.Add(1)
 }
 
 // policies of a Redis that evicts.

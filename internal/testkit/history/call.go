@@ -135,17 +135,8 @@ type record struct {
 
 	refund *Call // the Refund of the call, if there is any
 
-	disturbed, severed answer // of Checker.disturbed
+	disturbed, severed *bool // of Checker.disturbed; nil: not known yet
 }
-
-// answer is the answer to a question that is asked often.
-type answer uint8
-
-const (
-	unknown answer = iota
-	no
-	yes
-)
 
 // admitted reports whether r is a hit that was admitted.
 func (r *record) admitted() bool { return r.Kind == Take && r.Outcome == Done }

@@ -128,17 +128,15 @@ func (c *Checker) disturbed(r, d *record, severs bool) bool {
 	if severs {
 		known = &r.severed
 	}
-	if *known == unknown {
-		last := r.Ended + int64(c.cfg.Late)
-		for _, f := range c.faults {
-			if f.From <= min(last, d.Ended) && r.Began <= f.To && (f.Severs || !severs) {
-				*known = yes
-				return true
-			}
-		}
-		if last <= d.Ended {
-			*known = no // and no later fault changes that
-		}
+	if *known != nil {
+		return **known
 	}
-	return *known == yes
+	last := r.Ended + int64(c.cfg.Late)
+	is := slices.ContainsFunc(c.faults, func(f Fault) bool {
+		return f.From <= min(last, d.Ended) && r.Began <= f.To && (f.Severs || !severs)
+	})
+	if is || last <= d.Ended { // no later fault changes that
+		*known = &is
+	}
+	return is
 }

@@ -26,12 +26,6 @@ func (l *Log) Add(at time.Time, n int64) {
 		panic(fmt.Sprintf("hitlog: a hit of weight %d", n))
 	}
 	ns := at.UnixNano()
-	i := len(l.at)
-	if i == 0 || l.at[i-1] < ns {
-		l.at = append(l.at, ns)
-		l.sum = append(l.sum, l.Total()+n)
-		return
-	}
 	i, found := l.search(ns)
 	if !found {
 		l.at = slices.Insert(l.at, i, ns)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strconv"
 )
 
@@ -81,30 +82,16 @@ func (f *frames) next(b byte) place {
 	return at
 }
 
-// lengthIn finds the length in a line: the length of a text of memcached (VALUE key
-// flags length, VA length) or of Redis ($length), or of a list (*length).
+// told finds the length in a line: the length of a text of memcached (VALUE key flags
+// length, VA length) or of Redis ($length), or of a list (*length).
+var told = regexp.MustCompile(`^(?:VALUE [^ ]* [^ ]* |VA |[$*])(-?[0-9]+)`)
+
+// lengthIn returns the place of the length in a line, if there is one.
 func lengthIn(line []byte) (from, to int) {
-	field := 0
-	switch {
-	case bytes.HasPrefix(line, []byte("VALUE ")):
-		field = 3
-	case bytes.HasPrefix(line, []byte("VA ")):
-		field = 1
-	case len(line) > 0 && (line[0] == '$' || line[0] == '*'):
-		from = 1
-	default:
-		return 0, 0
+	if found := told.FindSubmatchIndex(line); found != nil {
+		return found[2], found[3]
 	}
-	for ; field > 0; field-- {
-		next := bytes.IndexByte(line[from:], ' ')
-		if next < 0 {
-			return 0, 0
-		}
-		from += next + 1
-	}
-	for to = from; to < len(line) && (line[to] >= '0' && line[to] <= '9' || to == from && line[to] == '-'); to++ {
-	}
-	return from, to
+	return 0, 0
 }
 
 // hurt returns the pieces in which an answer arrives, and whether the connection
@@ -169,8 +156,8 @@ func (f *frames) lie(answer []byte, random *rand.Rand) []byte {
 	if len(all) == 0 {
 		return answer
 	}
-	told := all[random.IntN(len(all))]
-	n, err := strconv.Atoi(string(answer[told.from:told.to]))
+	at := all[random.IntN(len(all))]
+	n, err := strconv.Atoi(string(answer[at.from:at.to]))
 	if err != nil {
 		return answer
 	}
@@ -179,5 +166,5 @@ func (f *frames) lie(answer []byte, random *rand.Rand) []byte {
 	if lie == n {
 		lie = n + 1
 	}
-	return bytes.Join([][]byte{answer[:told.from], fmt.Append(nil, lie), answer[told.to:]}, nil)
+	return bytes.Join([][]byte{answer[:at.from], fmt.Append(nil, lie), answer[at.to:]}, nil)
 }
