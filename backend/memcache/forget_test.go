@@ -80,6 +80,11 @@ func TestEveryByteOfAMark(t *testing.T) {
 	require.Equal(t, "1", stat(t, addr, "curr_items"), "and nothing else")
 	require.InDelta(t, (f.Remember + time.Minute).Seconds(), left(t, addr, name), 5)
 
+	older := *f
+	older.Label, older.Remember = f.Label-1, f.Remember+time.Hour
+	require.NoError(t, s.Forget(context.Background(), &older))
+	require.Equal(t, f.Label, try.To(s.Forgotten(context.Background(), f))(t), "an older one may last longer")
+
 	require.NoError(t, rawClient(addr).Set(&gomemcache.Item{Key: name, Value: []byte("soon")}))
 	_, err = s.Forgotten(context.Background(), f)
 	require.EqualError(t, err, "memcache: "+addr+": get marker: holds \"soon\", want a label and a second")
