@@ -108,10 +108,14 @@ func (s *subject) read(l tiers.Ladder, key string, now time.Time, spans ...backe
 // get returns the count of every tier's bucket that holds at, for a caller whose
 // clock is at now.
 func (s *subject) get(l tiers.Ladder, key string, at, now time.Time) []int64 {
-	spans, counts := holding(l, at), make([]int64, l.Len())
+	var spans []backend.Span
+	for _, b := range l.Buckets(at) {
+		spans = append(spans, span(b.Width, b.Index, 1))
+	}
 	s.read(l, key, now, spans...)
-	for i := range spans {
-		counts[i] = spans[i].Counts[0]
+	var counts []int64
+	for _, r := range spans {
+		counts = append(counts, r.Counts[0])
 	}
 	return counts
 }
@@ -134,14 +138,6 @@ func same(what string, got, want []int64) {
 			failf("%s: got %v, want %v", what, got, want)
 		}
 	}
-}
-
-// holding returns a span for the bucket of each tier that holds at.
-func holding(l tiers.Ladder, at time.Time) (spans []backend.Span) {
-	for _, b := range l.Buckets(at) {
-		spans = append(spans, span(b.Width, b.Index, 1))
-	}
-	return spans
 }
 
 // failure is the finding at which a case stops, as a test does

@@ -164,7 +164,7 @@ func (c *caller) call(p plan, rng *rand.Rand, admitted *[]taken) {
 	if on == nil {
 		on = c.counter(p)
 	}
-	pauses := c.clock.pauses()
+	pauses := c.clock.paused.Load()
 	began := c.tell.tell(&line{Begin: begin})
 	end := &begin.Call
 	end.Outcome = history.Done
@@ -176,7 +176,7 @@ func (c *caller) call(p plan, rng *rand.Rand, admitted *[]taken) {
 	var off int64
 	end.Lo, end.Hi, off = c.clock.span(began, end.Ended)
 	end.Lo, end.Hi = end.Lo+int64(begin.Ahead), end.Hi+int64(begin.Ahead)
-	end.Paused = c.clock.pauses() > pauses
+	end.Paused = c.clock.paused.Load() > pauses
 	end.Beyond = off > int64(c.job.Skew)/2
 	if p.kind == history.Take && end.Outcome == history.Done {
 		end.Label = v.At().UnixNano()

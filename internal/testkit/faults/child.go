@@ -64,7 +64,7 @@ func serve(orders *json.Decoder, out *os.File) error {
 	}
 	d := &leftovers{}
 	for _, c := range callers {
-		d.Pauses += c.clock.pauses()
+		d.Pauses += c.clock.paused.Load()
 	}
 	if err := closeStore(); err != nil {
 		return fmt.Errorf("close the store: %w", err)

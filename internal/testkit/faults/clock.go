@@ -3,6 +3,7 @@ package main
 import (
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,7 +18,8 @@ type clock struct {
 	segments []segment // the latest is the last
 	readings [1024]reading
 	made     int // readings
-	paused   int64
+
+	paused atomic.Int64 // how often the reader stood still
 }
 
 // segment is a stretch of time in which the offset changes at a constant rate, up
@@ -63,7 +65,7 @@ func (c *clock) Now() time.Time {
 	c.made++
 	wait := c.pause(c.rng)
 	if wait > 0 {
-		c.paused++
+		c.paused.Add(1)
 	}
 	c.mu.Unlock()
 	if wait > 0 {
@@ -113,11 +115,4 @@ func (c *clock) span(from, to int64) (lo, hi, off int64) {
 		off = max(off, a, -a, b, -b)
 	}
 	return lo, hi, off
-}
-
-// pauses counts the pauses of the reader.
-func (c *clock) pauses() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.paused
 }

@@ -87,7 +87,8 @@ func (c *cli) Again() string {
 
 // summary says in a few words how far it is.
 func (c *campaign) summary() string {
-	return fmt.Sprintf("%s calls, %s faults, %d breaks", page.Thousands(c.calls()), page.Thousands(c.faults("")), c.bad())
+	calls, faults, breaks := c.sums()
+	return fmt.Sprintf("%s calls, %s faults, %d breaks", page.Thousands(calls), page.Thousands(faults), breaks)
 }
 
 // verdict is an error if a promise was broken, or something was left behind.

@@ -16,11 +16,12 @@ var text string
 
 // page is docs/reports/reliability.md as the campaign has found it.
 func (c *campaign) page(command string) string {
+	calls, faults, _ := c.sums()
 	var columns []column
 	for _, w := range c.worlds {
 		columns = append(columns, w.column())
 	}
-	return c.Fill(text, command, map[string]any{"Seed": c.seed, "Calls": c.calls(), "Faults": c.faults(""), "Broken": c.verdict() != nil,
+	return c.Fill(text, command, map[string]any{"Seed": c.seed, "Calls": calls, "Faults": faults, "Broken": c.verdict() != nil,
 		"Worlds": columns, "Kinds": history.KindNames, "AllFaults": kinds, "Reasons": reasons})
 }
 
@@ -59,34 +60,16 @@ func (c column) Outcomes(kind int) string {
 	return strings.Join(parts, ", ")
 }
 
-// calls counts the calls of all worlds.
-func (c *campaign) calls() (n int64) {
+// sums counts the calls, the faults and the breaks of the promises of all worlds.
+func (c *campaign) sums() (calls, faults, breaks int64) {
 	for _, w := range c.worlds {
+		breaks += w.report().Bad
 		w.mu.Lock()
-		n += w.calls
-		w.mu.Unlock()
-	}
-	return n
-}
-
-// faults counts the faults of a kind, or of all kinds.
-func (c *campaign) faults(name string) (n int64) {
-	for _, w := range c.worlds {
-		w.mu.Lock()
-		for kind, of := range w.faults {
-			if name == "" || name == kind {
-				n += int64(of)
-			}
+		calls += w.calls
+		for _, n := range w.faults {
+			faults += int64(n)
 		}
 		w.mu.Unlock()
 	}
-	return n
-}
-
-// bad counts the breaks of the promises.
-func (c *campaign) bad() (n int64) {
-	for _, w := range c.worlds {
-		n += w.report().Bad
-	}
-	return n
+	return calls, faults, breaks
 }

@@ -452,7 +452,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	for _, k := range c.keys {
 		require.Less(t, len(k.calls), 1000)
 		for _, l := range k.lines {
-			require.Less(t, len(l.byLabel), 1000)
+			require.Less(t, len(l[0]), 1000)
 		}
 	}
 }

@@ -19,33 +19,27 @@ import (
 // A hit is put in when its call has ended. All hits in the line without a begun
 // refund were counted at the same time; so their weight is at most Max in any
 // window, however the calls overlapped.
-type line struct {
-	byLabel, byTrue []*hit
-}
+type line [len(axes)][]*hit
 
-var axes = [2]struct {
+var axes = [...]struct {
 	name string
 	at   func(h *hit) int64
-	of   func(l *line) *[]*hit
 }{
-	{"labels as read", func(h *hit) int64 { return h.Label }, func(l *line) *[]*hit { return &l.byLabel }},
-	{"labels in true time", func(h *hit) int64 { return h.True }, func(l *line) *[]*hit { return &l.byTrue }},
+	{"labels as read", func(h *hit) int64 { return h.Label }},
+	{"labels in true time", func(h *hit) int64 { return h.True }},
 }
 
 // put puts h in its place on both axes.
 func (l *line) put(h *hit) {
-	for _, axis := range axes {
-		all := axis.of(l)
-		at := axis.at(h)
-		i := sort.Search(len(*all), func(i int) bool { return axis.at((*all)[i]) > at })
-		*all = slices.Insert(*all, i, h)
+	for a, axis := range axes {
+		i := sort.Search(len(l[a]), func(i int) bool { return axis.at(l[a][i]) > axis.at(h) })
+		l[a] = slices.Insert(l[a], i, h)
 	}
 }
 
 func (l *line) drop(before int64) {
-	for _, axis := range axes {
-		all := axis.of(l)
-		*all = dropBefore(*all, before)
+	for a := range l {
+		l[a] = dropBefore(l[a], before)
 	}
 }
 
@@ -92,8 +86,8 @@ func (c *Checker) over(r *record) {
 				continue
 			}
 			l.put(x)
-			for _, axis := range axes {
-				c.windows(k, limit, axis.name, *axis.of(l), axis.at, x)
+			for a, axis := range axes {
+				c.windows(k, limit, axis.name, l[a], axis.at, x)
 				if !limit.Period.IsZero() {
 					break // a period is promised by labels
 				}
