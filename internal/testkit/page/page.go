@@ -74,19 +74,14 @@ func machine() string {
 // versions are the versions of Go, of the servers and of this library.
 func versions() string {
 	all := []string{runtime.Version()}
-	for _, command := range [][]string{{"memcached", "-V"}, {"redis-server", "--version"}, {"git", "describe", "--always", "--dirty"}} {
-		out, err := exec.Command(command[0], command[1:]...).Output()
-		if err != nil {
-			continue // nothing to tell
+	for _, of := range []struct{ before, command string }{
+		{"", "memcached -V"}, {"", "redis-server --version"}, {"this library at ", "git describe --always --dirty"},
+	} {
+		words := strings.Fields(of.command)
+		if out, err := exec.Command(words[0], words[1:]...).Output(); err == nil { // else there is nothing to tell
+			text, _, _ := strings.Cut(strings.TrimSpace(string(out)), " sha=") // which Redis adds
+			all = append(all, of.before+text)
 		}
-		text := strings.TrimSpace(string(out))
-		switch command[0] {
-		case "redis-server":
-			text, _, _ = strings.Cut(text, " sha=")
-		case "git":
-			text = "this library at " + text
-		}
-		all = append(all, text)
 	}
 	return strings.Join(all, ", ")
 }
