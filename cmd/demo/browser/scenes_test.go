@@ -112,22 +112,47 @@ func (p *tab) tap(selector string, part float64) {
 	call(p, input.DispatchTouchEvent, input.DispatchTouchEventParams{Type: input.DispatchTouchEventTypeTouchEnd, TouchPoints: []*input.TouchPoint{}})
 }
 
-// TestScenesByTouch touches each control, and the pictures that can be dragged.
+// drag draws a finger over an element, from a part of its width to another, and lifts it.
+func (p *tab) drag(selector string, from, to float64) {
+	p.Helper()
+	x, y := p.middle(selector, from)
+	end, _ := p.middle(selector, to)
+	touch := func(kind input.DispatchTouchEventType, at ...*input.TouchPoint) {
+		p.Helper()
+		call(p, input.DispatchTouchEvent, input.DispatchTouchEventParams{Type: kind, TouchPoints: append([]*input.TouchPoint{}, at...)})
+	}
+	touch(input.DispatchTouchEventTypeTouchStart, &input.TouchPoint{X: x, Y: y})
+	for part := range 4 {
+		touch(input.DispatchTouchEventTypeTouchMove, &input.TouchPoint{X: x + (end-x)*float64(part+1)/4, Y: y})
+	}
+	touch(input.DispatchTouchEventTypeTouchEnd)
+}
+
+// TestScenesByTouch touches each control, and drags the pictures that can be dragged.
 func TestScenesByTouch(t *testing.T) {
 	long.Only(t, inShort)
 	t.Parallel()
 	p := open(t, window{width: 360, scheme: "light", calm: true}, newSite(t))
 	call(p, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: true})
 	p.drawn()
+	var dragged []string
 	for _, s := range scenes[1:] {
 		most := value[float64](p, fmt.Sprintf(`+document.querySelector('#%s input').max`, s.name))
 		p.tap("#"+s.name+" input", 0.6)
 		p.wait(near(s.name, 0.6, most))
 		if value[bool](p, fmt.Sprintf(`document.querySelector('#%s svg').matches('.drag')`, s.name)) {
-			p.tap("#"+s.name+" svg", 0.95)
+			p.drag("#"+s.name+" svg", 0.3, 0.95)
 			p.wait(near(s.name, 0.95, most))
+			dragged = append(dragged, s.name)
 		}
 	}
+	require.Equal(t, []string{"clock", "repairs", "day"}, dragged)
+	// At the first step of the clock the second ten are nearest to the first.
+	p.do(chromedp.Evaluate[chromedp.Void](`{ const i = document.querySelector('#clock input'); i.value = 0; i.dispatchEvent(new Event('input')) }`))
+	require.Equal(t, []float64{20, 0}, value[[]float64](p, `(() => {
+		const beads = [...document.querySelectorAll('#clock ellipse')].map(e => ({ x: e.cx.baseVal.value, r: e.rx.baseVal.value }))
+		return [beads.length, beads.filter(b => beads.some(o => o.x > b.x && o.x - o.r < b.x + b.r)).length]
+	})()`), "beads, and those that another column covers")
 	for i := range 3 {
 		p.tap("#promise button", 0.5)
 		p.wait(fmt.Sprintf(`%s == %d`, state("promise"), 12+i))

@@ -84,11 +84,11 @@ func at(t *testing.T, w *world.World, when time.Time, n int) (admitted []int64, 
 
 // moves are ten attempts before the boundary, and ten more that come ever later.
 func moves(t *testing.T) (c clockFacts) {
-	c.First = since(eleven.Add(-15 * time.Minute))
+	c.First = since(eleven.Add(-25 * time.Minute))
 	for minute := -10; minute <= 20; minute++ {
 		w, err := world.New(counter.MustLimits("10/h")[0], 1)
 		require.NoError(t, err)
-		at(t, w, eleven.Add(-15*time.Minute), 10)
+		at(t, w, eleven.Add(-25*time.Minute), 10)
 		second := eleven.Add(time.Duration(minute) * time.Minute)
 		admitted, f := at(t, w, second, 10)
 		i := slices.IndexFunc(f.Racers, func(r world.Racer) bool { return r.Name == "fixed window" })

@@ -145,8 +145,8 @@ if (byID('promise')) (async () => {
     column(p, x(f.clock.first), floor, rx, ry, most, 0, 'r1')
     column(p, x(second), floor, rx, ry, admitted, most - admitted, 'r1')
     const left = x(second - hour) - rx + 10
-    p.text(left, 82, move.fullest, (over ? 'over' : 'r1') + ' strong', 48)
-    p.text(left, 104, p.narrow ? `of ${most}` : `of ${most} in one hour`, over ? 'over' : 'text')
+    p.text(left, 75, move.fullest, (over ? 'over' : 'r1') + ' strong', 48)
+    p.text(left, 94, p.narrow ? `of ${most}` : `of ${most} in one hour`, over ? 'over' : 'text')
     // What the fixed window itself counts.
     p.text(x(0) - 8, 20, p.narrow ? `${most}` : `from ${clock(-hour)}: ${most}`, 'r1 strong', 15, 'end')
     p.text(x(0) + 8, 20, p.narrow ? `${admitted}` : `from ${clock(0)}: ${admitted}`, 'r1 strong', 15)
