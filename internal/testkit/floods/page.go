@@ -23,17 +23,8 @@ func (c *campaign) page(command string) string {
 			fmt.Fprintf(&list, "- **%s**: %s.\n", scenarios[i].name, scenarios[i].means)
 		}
 	}
-	return c.Fill(text, command, map[string]any{"Verdict": c.verdict(), "Scenarios": list.String(),
+	return c.Fill(text, command, map[string]any{"Broken": len(c.broken()) > 0, "Scenarios": list.String(),
 		"Short": rows(c.of(false)), "Long": rows(c.of(true)), "Decisions": c.decisions()})
-}
-
-// verdict is the result in a sentence or two.
-func (c *campaign) verdict() string {
-	if len(c.broken()) > 0 {
-		return "**Promises were broken**, or something was left behind. The program printed each break."
-	}
-	return `**No promise was broken**: no window over its bound, no answer that hung, no goroutine left, no hit
-lost under a policy that counts.`
 }
 
 // rows is a table with a row for each trial.
