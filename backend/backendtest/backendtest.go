@@ -37,7 +37,7 @@ import (
 // cases that then ask in another way run again on [backend.FromDo] of its Do. Run
 // the cases with the race detector: it finds a store that uses a request after the return of the call.
 //
-// The environment variable ABACUS_TESTS=long asks for eight times as many random scripts
+// The environment variable ABACUS_TESTS=long asks for sixteen times as many random scripts
 // and races. A store with a timeout of its own should get a generous timeout, some seconds:
 // the suite must pass on a slow machine. A case that fails at random prints a seed,
 // to be given in the environment variable BACKENDTEST_SEED.
@@ -104,7 +104,18 @@ func forms(store backend.Store) []form {
 }
 
 // thrift divides the scripts and races of the cases, by one in the long form.
-func thrift() int { return long.Rounds(8, 1) }
+func thrift() int { return long.Rounds(16, 1) }
+
+// part is n of a long form: a quarter of n in the short form.
+func (s *subject) part(n int) int { return min(n, (4*n+s.thrift-1)/s.thrift) }
+
+// some are all rows of the long form, and some of them, drawn, in the short form.
+func some[T any](s *subject, rows []T) (drawn []T) {
+	for _, i := range s.rand.Perm(len(rows))[:min(len(rows), (6*len(rows)+s.thrift-1)/s.thrift)] {
+		drawn = append(drawn, rows[i])
+	}
+	return drawn
+}
 
 // hold runs the case on a store, with its scripts and races divided by thrift. The
 // error says what is wrong, and by which rule.

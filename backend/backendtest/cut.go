@@ -72,7 +72,8 @@ func fails(what string, call func() error) {
 // additions are there, additions never attempted are not, and nobody gets an answer
 // of another call.
 func cutShort(s *subject) {
-	const callers, calls = 16, 60
+	const callers = 16
+	calls := s.part(60)
 	s = s.with(nil)
 	var certain [3]atomic.Int64
 	var attempts atomic.Int64

@@ -66,8 +66,9 @@ func (s *subject) spread(l tiers.Ladder, now time.Time) (all []time.Time) {
 var emptied = []tiers.Ladder{dayLadder, manyKeeps, fineLadder, parse.Ladder("1s:1m, 1h:7d"), parse.Ladder("10s:1d")}
 
 func forgetsAll(s *subject) {
-	together(len(emptied), func(i int) {
-		s, l := s.with(oracle.NewStore()), emptied[i]
+	ladders := some(s, emptied)
+	together(len(ladders), func(i int) {
+		s, l := s.with(oracle.NewStore()), ladders[i]
 		key := fmt.Sprintf("k%dk", i)
 		neighbours := []string{key + "1", key + ":", key + "!", "x" + key, strings.ToUpper(key), key[:2]}
 		hits := s.spread(l, noon)
@@ -100,7 +101,7 @@ func forgetsAll(s *subject) {
 // after the label of the last Forget.
 func countsOn(s *subject) {
 	for _, l := range []tiers.Ladder{dayLadder, manyKeeps} {
-		for round := range 4 {
+		for round := range s.part(4) {
 			key := fmt.Sprintf("k%s-%d", l.At(0).Keep, round)
 			for range 80 {
 				at := noon.Add(time.Duration(s.rand.IntN(9)-4) * time.Second)
@@ -191,7 +192,8 @@ func (s *subject) remembersFor(try int) {
 // and a shared key. Half of the goroutines forget as well; the other half hit until
 // the forgetting ends.
 func forgetsInACrowd(s *subject) {
-	const callers, calls = 8, 60
+	const callers = 8
+	calls := s.part(60)
 	s = s.with(nil)
 	var forgetters atomic.Int64
 	forgetters.Store(callers / 2)

@@ -20,14 +20,14 @@ import (
 // answer of a store that has dropped a needed bucket is found wrong.
 func anyOrder(s *subject) {
 	clock := noon // goes on from key to key: a store need not keep its knowledge of drops by key
-	for i, l := range []tiers.Ladder{
+	for i, l := range some(s, []tiers.Ladder{
 		parse.Ladder("1s:10s"),
 		parse.Ladder("1s:1m"),
 		parse.Ladder("100ms:1s, 1s:20s"),
 		parse.Ladder("1s:10s, 10s:1h"),
 		parse.Ladder("1s:1h, 1m:1h"), // the minutes may be sums
-	} {
-		for j, slack := range []time.Duration{0, 2 * time.Second} {
+	}) {
+		for j, slack := range some(s, []time.Duration{0, 2 * time.Second}) {
 			kept := *s // finds a store that forgets a little of what it has dropped, which few scripts find
 			kept.rand = rand.New(rand.NewPCG(4, 0))
 			for round, s := range append(slices.Repeat([]*subject{s}, max(1, 6/s.thrift)), &kept) {

@@ -100,7 +100,7 @@ func all(children []*child.Process, o order) (r results) {
 
 // raceOfProcesses has 40 racers in all processes for 7 places.
 func raceOfProcesses(children []*child.Process, store backend.Store, prefix string) {
-	for round := range long.Rounds(12, 42) {
+	for round := range long.Rounds(6, 42) {
 		o := order{Race: fmt.Sprint("race", round), Limits: []string{"7/d", "7/m, 9/h, 8/d", "8/h, 7 per day in UTC"}[round%3], Shift: time.Until(noon), Timeout: 10 * time.Second}
 		r := all(children, o)
 		if r.failed > 0 {

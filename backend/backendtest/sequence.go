@@ -31,7 +31,7 @@ type addition struct {
 }
 
 func againstModel(s *subject) {
-	for i, ladders := range [][]tiers.Ladder{
+	for i, ladders := range some(s, [][]tiers.Ladder{
 		{dayLadder},
 		{fineLadder},
 		{manyKeeps},
@@ -40,7 +40,7 @@ func againstModel(s *subject) {
 		{parse.Ladder("1s:20s, 5s:1m, 1m:10m, 1h:10h, 1d:10d")},
 		{parse.Ladder("1ms:20s, 10ms:20s, 100ms:20s, 1s:20s, 10s:200s, 100s:2000s, 1000s:20000s, 10000s:20000s")},
 		{dayLadder, fineLadder, parse.Ladder("10s:1d")},
-	} {
+	}) {
 		for j, slack := range []time.Duration{0, 150 * time.Millisecond, 5 * time.Second} {
 			own := s.with(oracle.NewStore())
 			own.prefix += fmt.Sprint(i, "-", j, "-")

@@ -14,6 +14,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memcache"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
@@ -93,7 +94,7 @@ func sustainedOverload(t *testing.T) (inAll, exact int, failures, calls int64) {
 				admitted = append(admitted, v.At())
 				mu.Unlock()
 			}
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(time.Duration(long.Rounds(20, 5)) * time.Millisecond)
 		}
 	})
 

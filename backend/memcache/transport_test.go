@@ -21,6 +21,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/memcache"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -212,7 +213,7 @@ func TestLargeRequests(t *testing.T) {
 	s := newStore(t, memcache.Config{}, servertest.Memcached(t))
 	crowd(16, func(i int) {
 		key := fmt.Sprintf("%0200d", i)
-		for range 10 {
+		for range long.Rounds(4, 10) {
 			op := adding(key, 1)
 			for index := range int64(50) {
 				op.Add = append(op.Add, slot(index))

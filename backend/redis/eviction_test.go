@@ -48,7 +48,7 @@ func TestRandomLives(t *testing.T) {
 					now: time.Date(2026, 3, 2, 22, 59, 30, 0, time.UTC).UnixNano(),
 				}
 				life.begin()
-				for step := range long.Rounds(400, 2000) {
+				for step := range long.Rounds(150, 2000) {
 					if err := life.step(); err != nil {
 						t.Fatalf("step %d: %v", step, err)
 					}

@@ -67,7 +67,7 @@ func scripts(t *testing.T, client *goredis.Client) (median, longest time.Duratio
 // Large keys are forgotten completely, in steps too short to hold up other callers.
 func TestForgetLargeKeys(t *testing.T) {
 	t.Parallel()
-	seconds, thirds := long.Rounds(17_280, 86_400), long.Rounds(5_270, 26_352) // of a day, and of the hours of a year
+	seconds, thirds := long.Rounds(10_800, 86_400), long.Rounds(2_640, 26_352) // of a day, and of the hours of a year
 	for _, c := range []struct {
 		name, ladder string
 		hits         int

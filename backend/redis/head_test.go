@@ -44,7 +44,7 @@ func TestHeadsOfEveryLength(t *testing.T) {
 			}
 			return sum
 		}
-		for range 500 {
+		for range long.Rounds(200, 500) {
 			if random.IntN(4) > 0 {
 				now = now.Add(time.Duration(random.Int64N(int64(2 * pace))))
 			}

@@ -23,7 +23,7 @@ import (
 
 var (
 	seed   = flag.Uint64("seed", 0, "the seed of the campaign; 0: one by chance")
-	length = flag.Duration("for", 0, "how long the campaign lasts; 0: 5s, and 30s in the long form of the tests")
+	length = flag.Duration("for", 0, "how long the campaign lasts; 0: 3s, and 30s in the long form of the tests")
 )
 
 func TestMain(m *testing.M) {
@@ -35,14 +35,15 @@ func TestMain(m *testing.M) {
 }
 
 // Faults come to every store, in the long form every kind at least once, and no
-// promise is broken. -seed repeats the calls and the faults of a run, as far as real
+// promise is broken; and nothing is left behind. -seed repeats the calls and the faults of a run, as far as real
 // time allows.
 func TestShortCampaign(t *testing.T) {
 	s := *seed
 	if s == 0 {
 		s = uint64(rand.Uint32()) + 1
 	}
-	c := &campaign{seed: s, rate: 320, calm: 200 * time.Millisecond}
+	before := runtime.NumGoroutine()
+	c := &campaign{seed: s, rate: float64(long.Rounds(200, 320)), calm: time.Duration(long.Rounds(400, 200)) * time.Millisecond}
 	again := "go test ./internal/testkit/faults -run TestShortCampaign -seed " + fmt.Sprint(s)
 	t.Log("again:", again)
 	lasts, all := *length, kinds
@@ -50,7 +51,7 @@ func TestShortCampaign(t *testing.T) {
 		all = nil
 	}
 	if lasts == 0 {
-		lasts = time.Duration(long.Rounds(5, 30)) * time.Second
+		lasts = time.Duration(long.Rounds(3, 30)) * time.Second
 	}
 	runCampaign(t, c, lasts, func() bool {
 		full := slices.ContainsFunc(c.worlds, func(w *world) bool { return w.report().Full > 0 })
@@ -61,6 +62,7 @@ func TestShortCampaign(t *testing.T) {
 		return full && !idle && !missing
 	})
 	require.NoError(t, c.verdict(), again)
+	nothingLeft(t, c, before)
 	came := map[string]int{}
 	full := int64(0)
 	for _, w := range c.worlds {
@@ -307,10 +309,9 @@ func TestClockKnowsItsReadings(t *testing.T) {
 	require.True(t, lo < label-int64(time.Second) && label <= hi, "%d is not within %d and %d", label, lo, hi)
 }
 
-func TestNothingIsLeftBehind(t *testing.T) {
-	before := runtime.NumGoroutine()
-	c := &campaign{seed: 3, rate: 100, calm: 50 * time.Millisecond}
-	runCampaign(t, c, 2*time.Second, func() bool { return true })
+// nothingLeft requires that the processes, connections, servers and goroutines of a
+// campaign have ended.
+func nothingLeft(t *testing.T, c *campaign, before int) {
 	for _, w := range c.worlds {
 		require.Empty(t, w.processes)
 		require.GreaterOrEqual(t, w.left.ended, w.crew)
