@@ -10,7 +10,6 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/child"
-	"github.com/abacus-go/abacus/internal/testkit/long"
 )
 
 // crowd are the callers of [astrideOfProcesses], by their patience.
@@ -35,7 +34,7 @@ var crowdsAstride = []crowd{
 // Skew + Settle.
 func astrideOfProcesses(children []*child.Process, store backend.Store, prefix string, out io.Writer) {
 	for _, crowd := range crowdsAstride {
-		rounds := long.Rounds(crowd.rounds/8, crowd.rounds)
+		rounds := max(4, crowd.rounds/thrift()) // of each limit one
 		var found astride
 		for round := range rounds {
 			found.race(children, store, prefix, crowd, round)

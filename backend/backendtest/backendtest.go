@@ -106,15 +106,11 @@ func forms(store backend.Store) []form {
 // thrift divides the scripts and races of the cases, by one in the long form.
 func thrift() int { return long.Rounds(16, 1) }
 
-// part is n of a long form: a quarter of n in the short form.
-func (s *subject) part(n int) int { return min(n, (4*n+s.thrift-1)/s.thrift) }
-
-// some are all rows of the long form, and some of them, drawn, in the short form.
-func some[T any](s *subject, rows []T) (drawn []T) {
-	for _, i := range s.rand.Perm(len(rows))[:min(len(rows), (6*len(rows)+s.thrift-1)/s.thrift)] {
-		drawn = append(drawn, rows[i])
-	}
-	return drawn
+// some returns the rows in any order: all in the long form, and fewer in the short form.
+func some[T any](s *subject, rows []T) []T {
+	rows = slices.Clone(rows)
+	s.rand.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
+	return rows[:min(len(rows), (6*len(rows)+s.thrift-1)/s.thrift)]
 }
 
 // hold runs the case on a store, with its scripts and races divided by thrift. The

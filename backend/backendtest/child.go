@@ -14,7 +14,6 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/child"
-	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/parse"
 )
 
@@ -124,7 +123,7 @@ func (j job) do(store backend.Store, o order, r *report) {
 		return out
 	}
 	if o.Race == "" {
-		for began := time.Now(); time.Since(began) < o.For; time.Sleep(time.Duration(long.Rounds(20, 5)) * time.Millisecond) { // leaves the processor to the others
+		for began := time.Now(); time.Since(began) < o.For; time.Sleep(time.Duration(4+thrift()) * time.Millisecond) { // leaves the processor to the others
 			r.Calls = append(r.Calls, take(counter.Key{Event: "window", Feature: "x"}))
 		}
 		return

@@ -36,10 +36,9 @@ func inAndOut(s *subject) {
 		at := noon.Add(time.Duration(i%4) * time.Second)
 		for j := range calls {
 			s.add(dayLadder, "k", at, 5)
-			if j%2 == 1 {
-				continue
+			if j%2 == 0 {
+				s.add(dayLadder, "k", at, -5)
 			}
-			s.add(dayLadder, "k", at, -5)
 		}
 	})
 	const all = callers * calls / 2 * 5
@@ -51,7 +50,7 @@ func inAndOut(s *subject) {
 // readers finds the other's hit.
 func orderedReads(s *subject) {
 	const pairs = 8
-	for round := range s.part(50) {
+	for round := range min(50, 200/s.thrift) {
 		ops := make([]*backend.Request, 2*pairs)
 		for i := range ops {
 			// The minutes of a pair are adjacent.
@@ -71,8 +70,7 @@ func orderedReads(s *subject) {
 }
 
 func manyKeys(s *subject) {
-	const callers = 32
-	calls := s.part(40)
+	callers, calls := 32, min(40, 160/s.thrift)
 	s = s.with(nil)
 	// Every caller has a key of its own, between the keys of the other callers, and
 	// all share a key.

@@ -72,8 +72,7 @@ func fails(what string, call func() error) {
 // additions are there, additions never attempted are not, and nobody gets an answer
 // of another call.
 func cutShort(s *subject) {
-	const callers = 16
-	calls := s.part(60)
+	callers, calls := 16, min(60, 240/s.thrift)
 	s = s.with(nil)
 	var certain [3]atomic.Int64
 	var attempts atomic.Int64
@@ -115,9 +114,7 @@ func (s *subject) cutCall(wait time.Duration, cancels bool, certain *[3]atomic.I
 		op.Deadline = time.Now().Add(wait)
 	}
 	var failed error
-	within(enough/2, "a call cut short", func() {
-		failed = s.Do(ctx, op)
-	})
+	within(enough/2, "a call cut short", func() { failed = s.Do(ctx, op) })
 	for k, slot := range op.Add {
 		if slot.Count > 0 {
 			certain[k].Add(1)

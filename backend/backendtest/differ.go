@@ -10,9 +10,6 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/parse"
 )
 
-// roundsOf is the number of rounds of a race: usual in the long form.
-func roundsOf(usual int) int { return max(1, usual/thrift()) }
-
 // differ has callers with different limits and a different patience race for the
 // only place of a limit that all share. Around the end of a period, where the callers'
 // clocks are apart by the skew, each of the two periods has a place.
@@ -36,7 +33,7 @@ func differ(s *subject) {
 			now := row.at.Add(row.apart * time.Duration(j-1) / 2)
 			counters[j] = s.counter(fmt.Sprint("d", i), counter.Config{Ladder: parse.Ladder(row.ladder), Skew: differSkew, Patience: time.Duration(5+5*j) * time.Second, Now: func() time.Time { return now }})
 		}
-		during(func() { raceForOne(counters, limits, limit, roundsOf(row.rounds)) }, "%s at %v by clocks %v apart", limit, row.at, row.apart)
+		during(func() { raceForOne(counters, limits, limit, max(1, row.rounds/s.thrift)) }, "%s at %v by clocks %v apart", limit, row.at, row.apart)
 	}
 }
 

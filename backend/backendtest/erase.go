@@ -84,10 +84,9 @@ func (s *subject) addLate(l tiers.Ladder, key string, at time.Time, n int64) {
 // tier, with buckets that count 0, and with a Forget.
 func erasesKeys(s *subject) {
 	long := 200 - len(s.key("k0x"))
-	first := s.rand.IntN(3)
 	for i, l := range some(s, emptied) {
 		odds := []string{"", `|!"#$%25&'()*+,-./:;<=>?@[\]^_~`, strings.Repeat("y", long-1), strings.Repeat("z", long)}
-		for j, odd := range odds[2-(first+i)%3:][:max(1, 2/s.thrift)] {
+		for j, odd := range odds[s.rand.IntN(3):][:max(1, 2/s.thrift)] {
 			key := fmt.Sprintf("k%dx%s", i, odd)
 			neighbours := []string{key[:len(key)-1], strings.ToUpper(key[:len(key)-1]) + "_"}
 			for _, other := range neighbours {

@@ -101,7 +101,7 @@ func forgetsAll(s *subject) {
 // after the label of the last Forget.
 func countsOn(s *subject) {
 	for _, l := range []tiers.Ladder{dayLadder, manyKeeps} {
-		for round := range s.part(4) {
+		for round := range min(4, 16/s.thrift) {
 			key := fmt.Sprintf("k%s-%d", l.At(0).Keep, round)
 			for range 80 {
 				at := noon.Add(time.Duration(s.rand.IntN(9)-4) * time.Second)
@@ -192,11 +192,10 @@ func (s *subject) remembersFor(try int) {
 // and a shared key. Half of the goroutines forget as well; the other half hit until
 // the forgetting ends.
 func forgetsInACrowd(s *subject) {
-	const callers = 8
-	calls := s.part(60)
+	callers, calls := 8, min(60, 240/s.thrift)
 	s = s.with(nil)
 	var forgetters atomic.Int64
-	forgetters.Store(callers / 2)
+	forgetters.Store(int64(callers / 2))
 	together(callers, func(i int) {
 		forgets := i%2 == 0
 		if forgets {
