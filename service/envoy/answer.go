@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -91,24 +90,20 @@ func (a *answer) judge() {
 // stateOf returns the state of the limit of t that binds, among the states of a call, nil if
 // there is none. Where the rules have changed since the call began, the limit has another
 // maximum by now, and the window alone says which it is.
-func stateOf(t *target, ask int, states []counter.State) *counter.State {
-	var is, was *counter.State
-	binds := func(best **counter.State, s *counter.State) {
-		if *best == nil || s.RetryAfter > (*best).RetryAfter || (*best).RetryAfter == 0 && s.Remaining < (*best).Remaining {
-			*best = s
-		}
+func stateOf(t *target, ask int, states []counter.State) (binds *counter.State) {
+	changed := false
+	of := func(s counter.State) bool {
+		return s.Ask == ask && slices.ContainsFunc(t.rule.limits, func(l counter.Limit) bool {
+			return l == s.Limit || changed && l.Per == s.Limit.Per && l.Period == s.Limit.Period
+		})
 	}
+	changed = !slices.ContainsFunc(states, of)
 	for i := range states {
-		s := &states[i]
-		switch {
-		case s.Ask != ask:
-		case slices.Contains(t.rule.limits, s.Limit):
-			binds(&is, s)
-		case slices.ContainsFunc(t.rule.limits, func(l counter.Limit) bool { l.Max = s.Limit.Max; return l == s.Limit }):
-			binds(&was, s)
+		if s := &states[i]; of(*s) && (binds == nil || s.RetryAfter > binds.RetryAfter || binds.RetryAfter == 0 && s.Remaining < binds.Remaining) {
+			binds = s
 		}
 	}
-	return cmp.Or(is, was)
+	return binds
 }
 
 // response is the response of the protocol.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"unicode/utf8"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -52,11 +53,8 @@ func decode(message []byte) (*pb.RateLimitRequest, error) {
 			return nil, invalid("the limit of a descriptor has the unit %s, want a unit from SECOND to YEAR", unitOf(d))
 		case d.HitsAddend.GetValue() > counter.MaxCount:
 			return nil, invalid("a descriptor has %d hits, want at most %d", d.HitsAddend.GetValue(), int64(counter.MaxCount))
-		}
-		for _, e := range d.Entries {
-			if e.Key == "" {
-				return nil, invalid("an entry of a descriptor has no key, want one")
-			}
+		case slices.ContainsFunc(d.Entries, func(e *common.RateLimitDescriptor_Entry) bool { return e.Key == "" }):
+			return nil, invalid("an entry of a descriptor has no key, want one")
 		}
 	}
 	return r, nil
@@ -147,14 +145,10 @@ func targetsOf(r *pb.RateLimitRequest, set *ruleset, mayOverride bool) []target 
 	}
 	for i := range targets {
 		t := &targets[i]
-		for _, name := range replaced {
-			t.replaced = t.replaced || t.rule != nil && t.rule.name == name
-		}
-		for j := range i {
-			if t.counted() && targets[j].counted() && targets[j].feature == t.feature {
-				t.first = j
-				break
-			}
+		t.replaced = t.rule != nil && slices.Contains(replaced, t.rule.name)
+		same := func(other target) bool { return other.counted() && other.feature == t.feature }
+		if first := slices.IndexFunc(targets[:i], same); first >= 0 && t.counted() {
+			t.first = first
 		}
 	}
 	return targets
