@@ -1114,13 +1114,20 @@ func TestModelNeverOver(t *testing.T) {
 	})
 }
 
-// allHold are tests that no end state of a model is over Max: of every third model at
-// every eighth phase, both from one on that is drawn, or in the long form of every model
-// at every phase.
+// drawn returns all in the long form, and otherwise every sixth of them, from one on that
+// is drawn.
+func drawn[T any](all []T) (some []T) {
+	each := min(long.Rounds(6, 1), len(all))
+	for i := rand.IntN(each); i < len(all); i += each {
+		some = append(some, all[i])
+	}
+	return some
+}
+
+// allHold are tests that no end state of a drawn model is over Max, at every eighth phase
+// from one on that is drawn, or in the long form at every phase.
 func allHold(t *testing.T, models []model) {
-	each := long.Rounds(3, 1)
-	for i := rand.IntN(each); i < len(models); i += each {
-		m := models[i]
+	for _, m := range drawn(models) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			states, trace := m.phases(t, rand.IntN(8), long.Rounds(8, 1))
@@ -1231,9 +1238,9 @@ type hole struct {
 	hole func(m *model)
 }
 
-// findHoles are tests that a model with a hole has an end state that is over Max.
+// findHoles are tests that a drawn model with a hole has an end state that is over Max.
 func findHoles(t *testing.T, holes []hole) {
-	for _, h := range holes {
+	for _, h := range drawn(holes) {
 		t.Run(h.name, func(t *testing.T) {
 			t.Parallel()
 			m := h.in
@@ -1250,7 +1257,7 @@ func findHoles(t *testing.T, holes []hole) {
 // on the same counts, at the same times, beside the same admitted hits.
 func TestModelReductionsLoseNothing(t *testing.T) {
 	pair := []int{1, 1}
-	for _, m := range []model{
+	for _, m := range drawn([]model{
 		{name: "one tier", ladder: [][2]int{{3, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 7},
 		{name: "two tiers", ladder: [][2]int{{1, 4}, {4, 4}}, limits: [][2]int{{1, 4}}, eps: 0, d: 1, n: pair, clock: []int{0, 0}, span: 6},
 		{name: "faults", ladder: [][2]int{{2, 3}}, limits: [][2]int{{1, 3}}, eps: 1, d: 1, n: pair, clock: []int{0, 1}, span: 5, faults: 1},
@@ -1266,7 +1273,7 @@ func TestModelReductionsLoseNothing(t *testing.T) {
 		{name: "memory", ladder: [][2]int{{2, 2}}, limits: [][2]int{{1, 2}}, eps: 0, d: 0, n: pair, clock: []int{0, 0}, span: 5, refund: true, cache: []bool{true, true}},
 		{name: "a change of ladder", keys: []stored{{ladder: [][2]int{{2, 2}}, d: 1}, {ladder: [][2]int{{1, 2}, {2, 2}}, d: 1}}, calls: [][][]int{formerOnly, onBoth}, limits: [][2]int{{1, 2}}, n: pair, clock: []int{0, 0}, span: 4, faults: 1},
 		{name: "soft keys", keys: []stored{{ladder: [][2]int{{2, 2}}, d: 1, limits: []int{0}}, {ladder: [][2]int{{2, 2}}, d: 1, limits: []int{1}, soft: true}}, calls: [][][]int{onBoth, onBoth}, limits: [][2]int{{2, 2}, {1, 2}}, n: pair, clock: []int{0, 0}, span: 4},
-	} {
+	}) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			m.start = 24
