@@ -15,7 +15,7 @@ import (
 
 // Bytes agrees with the growth of the heap, to a fifth.
 func TestBytesAreHonest(t *testing.T) {
-	keys := long.Rounds(500, 2000)
+	keys := long.Rounds(250, 2000)
 	each(t, func(t *testing.T, k kind) {
 		for _, calls := range []int{1, 20} {
 			c := clockAt(start)

@@ -108,7 +108,7 @@ func TestScriptsAgainstTheModels(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
 		r := dice(t)
 		c := clockAt(start)
-		scripts, admitted, denied := long.Rounds(16, 80), 0, 0
+		scripts, admitted, denied := long.Rounds(6, 80), 0, 0
 		for i := range scripts {
 			s := randomScript(r, k, 60)
 			m := modelOf(k, s.setup, s.forward)

@@ -187,7 +187,7 @@ func newCounter(t testing.TB, store backend.Store, cfg counter.Config) *counter.
 // and under several, on one key and on two.
 func TestHerd(t *testing.T) {
 	const racers, places = 40, 7
-	rounds := long.Rounds(100, 500)
+	rounds := long.Rounds(40, 500)
 	for _, path := range paths {
 		for name, limits := range map[string]counter.Limits{
 			"one limit":    counter.MustLimits("7/d"),

@@ -44,7 +44,7 @@ func rounds() int {
 	if *roundsFlag > 0 {
 		return *roundsFlag
 	}
-	return long.Rounds(5, 25)
+	return long.Rounds(2, 25)
 }
 
 // scripts is the number of random scripts for each path and skew.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +29,11 @@ import (
 // the log tell of the flood.
 func TestKnownUsersKeepTheirPlaces(t *testing.T) {
 	users, flood := long.Rounds(250, 1_000), long.Rounds(5_000, 20_000)
+	full := rand.IntN(4) > 0 // drawn, but both in the long form: without room are 100,000 hits more
 	for name, room := range map[string]int{"a full local counter": long.Rounds(35_000, 200_000), "no room for additions": 0} {
+		if !long.Asked() && full != (room > 0) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				full := room > 0
