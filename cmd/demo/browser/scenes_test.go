@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -53,10 +54,14 @@ func (p *tab) middle(selector string, part float64) (x, y float64) {
 	return box.X + box.Width*part, box.Y + box.Height/2
 }
 
-// TestScenes sets each scene by mouse and by keyboard, of the program and of files.
+// TestScenes sets each scene by mouse and by keyboard, of the program and of files: the
+// short form in one window, which is drawn.
 func TestScenes(t *testing.T) {
 	address, files := newSite(t), newFiles(t)
-	for _, w := range []window{{width: 360, scheme: "light"}, {width: 360, scheme: "dark", calm: true}, {width: 1280, scheme: "light", calm: true}, {width: 1280, scheme: "dark"}} {
+	windows := []window{{width: 360, scheme: "light"}, {width: 360, scheme: "dark", calm: true}, {width: 1280, scheme: "light", calm: true}, {width: 1280, scheme: "dark"}}
+	each := long.Rounds(len(windows), 1)
+	for i := rand.IntN(each); i < len(windows); i += each {
+		w := windows[i]
 		t.Run(fmt.Sprintf("%d %s calm %t", w.width, w.scheme, w.calm), func(t *testing.T) {
 			t.Parallel()
 			from := address

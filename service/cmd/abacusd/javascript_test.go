@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/long"
 )
 
 // javascript installs the packages of testdata/javascript, by their lock file, and returns
@@ -35,6 +37,7 @@ func javascript(t *testing.T, env ...string) (dir string, run func(args ...strin
 // Clients that are not Go's: of OpenAPI, which reads the description that abacusd serves
 // and calls each verb of it, of gRPC, and the lines of README.md.
 func TestJavaScript(t *testing.T) {
+	long.Only(t, "npm installs the clients; tests in Go call each verb of both doors")
 	const shop, support, gateway = "0123456789abcdef-shop", "0123456789abcdef-support", "0123456789abcdef-gateway"
 	dir := files(t, map[string]string{
 		"shop.token": shop, "support.token": support, "gateway.token": gateway, "envoy.yaml": envoyRules,

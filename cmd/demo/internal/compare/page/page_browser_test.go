@@ -99,6 +99,7 @@ var resultPattern = regexp.MustCompile(`<pre id="result">([^<]*)</pre>`)
 // TestInABrowser looks at the page as readers do: in narrow and wide windows, on
 // light and dark ground; and uses the charts with a mouse.
 func TestInABrowser(t *testing.T) {
+	long.Only(t, "a browser of its own: the short form reads the page without one")
 	var views []view
 	add := func(name string, charts int, widths []int, schemes []string, reports ...*compare.Report) {
 		out := written(t, reports...)
