@@ -57,7 +57,7 @@ import (
 	list := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(list, overlay, 0o600))
 
-	said, err := exec.Command("go", "run", "-overlay", list, "./readme/count").CombinedOutput()
+	said, err := exec.Command("go", "run", "-ldflags=-w", "-overlay", list, "./readme/count").CombinedOutput()
 	require.NoError(t, err, "%s", said)
 	require.Regexp(t, `^true 3/m 2 0s <nil>\ntrue 3/m 1 0s <nil>\ntrue 3/m 0 0s <nil>\nfalse 3/m 0 (59|1m0)\.\d+s <nil>\n$`, string(said))
 	for _, program := range []string{"./readme/serve", "./readme/full"} {
@@ -65,7 +65,7 @@ import (
 		require.NoError(t, err, "%s", said)
 	}
 	tests := filepath.Join(dir, "readme.test")
-	said, err = exec.Command("go", "test", "-c", "-vet=off", "-overlay", list, "-o", tests, "./readme/serve").CombinedOutput()
+	said, err = exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-w", "-overlay", list, "-o", tests, "./readme/serve").CombinedOutput()
 	require.NoError(t, err, "%s", said)
 	said, err = exec.Command(tests, "-test.v").CombinedOutput()
 	require.NoError(t, err, "%s", said)

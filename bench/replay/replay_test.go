@@ -58,11 +58,11 @@ func TestReplay(t *testing.T) {
 	s := measure.Open(t, "A whole process: demo replay")
 	path := *data
 	if _, err := os.Stat(path); err != nil || measure.Tiny() {
-		path = madeUp(t, measure.Pick(3_000, 200_000, 200_000))
+		path = madeUp(t, measure.Pick(1_500, 200_000, 200_000))
 		s.Say("The log of real traffic was not there: this one is made up.")
 	}
 	demo := filepath.Join(t.TempDir(), "demo")
-	if out, err := exec.Command("go", "build", "-C", "../..", "-o", demo, "./cmd/demo").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-C", "../..", "-ldflags=-w", "-o", demo, "./cmd/demo").CombinedOutput(); err != nil {
 		t.Fatalf("go build ./cmd/demo: %v\n%s", err, out)
 	}
 	events := read(t, path)
