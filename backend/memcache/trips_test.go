@@ -77,6 +77,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 				}
 			})
 		}
-		require.Equal(t, conns, proxy.Conns())
+		// A machine that stands still has made a connection quiet, which was replaced.
+		require.GreaterOrEqual(t, proxy.Conns(), conns)
+		require.Eventually(t, func() bool { return proxy.Open() <= conns }, patience, time.Millisecond)
 	}
 }
