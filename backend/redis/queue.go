@@ -132,6 +132,14 @@ func (c *call) finish() bool {
 	return true
 }
 
+// fits reports whether the answer has the shape of one to c, or to the ping.
+func (c *call) fits() bool {
+	if c.unsent {
+		return c.Val() == "PONG"
+	}
+	return shapeOf(c.Val()).answers(c.program, len(c.keys), c.argument)
+}
+
 // wait returns the answer of a call that has joined the queue, or the error of the context
 // once the context has ended.
 func (c *call) wait(ctx context.Context) (any, error) {
@@ -237,9 +245,14 @@ func (q *queue) sendAll(batch []*call) {
 		_, err = pipe.Exec(ctx)
 	}
 	var unheard []*call
+	believed := true
 	for _, c := range batch {
 		if err != nil && c.Err() == nil && c.Val() == nil {
 			c.SetErr(err) // of a hook of the client
+		}
+		if none := c.Err() == redis.Nil; none || c.Err() == nil && !(believed && c.fits()) {
+			believed = false
+			c.Cmd.SetErr(errShape)
 		}
 		if !c.finish() && c.Err() == nil && !c.unsent {
 			unheard = append(unheard, c)

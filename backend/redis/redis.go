@@ -48,6 +48,7 @@ package redis
 //	dialer.go    what becomes of late answers: the Dialer takes their hits back
 //	conn.go      a connection of a Dialer
 //	wire.go      requests and answers of the protocol, as a conn sees them
+//	shape.go     whether an answer can be one to its request
 //	plain        the layout Plain, a package of its own
 
 import (

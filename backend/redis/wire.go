@@ -219,33 +219,44 @@ func outcomeIn(head string) outcome {
 
 // readOutcome reads up to the end of the answers to x.
 func (x exchange) readOutcome(r *bufio.Reader) (of outcome, err error) {
+	var s shape
 	for i := 0; i < len(x) && err == nil; i++ {
-		of, err = readReply(r)
+		of, s, err = readReply(r)
+	}
+	if err == nil && !x.answered(s) {
+		err = errShape
 	}
 	return of, err
 }
 
 // readReply reads up to the end of the next answer. Notices that the server sends
 // unasked are passed over.
-func readReply(r *bufio.Reader) (outcome, error) {
-	for {
-		line, head, err := readValue(r, 0)
-		switch {
-		case err != nil:
-			return notCounted, err
-		case line[0] == '>':
-			continue
-		case line[0] == '*', line[0] == ':':
-			return counted, nil
-		case line[0] == '$':
-			return outcomeIn(head), nil
-		case bytes.HasPrefix(line, []byte("-ERR Function not found")), bytes.HasPrefix(line, []byte("-NOSCRIPT ")):
-			return unknownProgram, nil
-		case bytes.HasPrefix(line, []byte("-OOM ")):
-			return noMemory, nil
-		}
-		return notCounted, nil
+func readReply(r *bufio.Reader) (of outcome, s shape, err error) {
+	line, head := []byte(">"), ""
+	for err == nil && line[0] == '>' {
+		line, head, err = readValue(r, 0)
 	}
+	if err != nil {
+		return notCounted, s, err
+	}
+	s.kind = line[0]
+	switch {
+	case s.kind == ':':
+		of = counted
+	case s.kind == '*':
+		of = counted
+		s.n, _ = strconv.Atoi(string(line[1:]))
+	case s.kind == '$':
+		of = outcomeIn(head)
+		if s.n, _ = strconv.Atoi(string(line[1:])); head != "" {
+			s.first = head[0]
+		}
+	case bytes.HasPrefix(line, []byte("-ERR Function not found")), bytes.HasPrefix(line, []byte("-NOSCRIPT ")):
+		of = unknownProgram
+	case bytes.HasPrefix(line, []byte("-OOM ")):
+		of = noMemory
+	}
+	return of, s, nil
 }
 
 const maxReply = 64 << 20

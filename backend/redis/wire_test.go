@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/internal/redisscript"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
@@ -26,26 +28,35 @@ func command(function string, r request) []byte {
 	return append([]byte("*5\r\n"), bulk("fcall", function, "1", "key", string(r))...)
 }
 
-// requestOf returns a request that counts, and can be told from others by its last byte.
-func requestOf(number byte) (r request) {
+// takeOf and doOf return requests that count, of a root with a window and of a bucket that
+// is told. They can be told from others by the last byte.
+func takeOf(number byte) (r request) {
 	r.begin(modeCount, false, false)
-	return append(r, number)
+	r = append(append(r, make([]byte, 29)...), 1) // the windows
+	return append(append(r, make([]byte, 13)...), number)
+}
+
+func doOf(number byte) (r request) {
+	r.begin(modeCount, false, false)
+	r.uint(1, 7)                                  // the hits
+	r = append(append(r, make([]byte, 23)...), 1) // the buckets to be told
+	return append(append(r, make([]byte, 3+12)...), number)
 }
 
 // The answers to a pipeline stop in the middle, and the rest comes when the client has
 // given up: the hits of the rest are taken back, and no hit whose answer the client has.
 func TestTheRestOfAPipelineIsTakenBack(t *testing.T) {
 	pipeline := [][]byte{
-		command(scripts().peek.function, requestOf(0)),
-		command(scripts().take.function, requestOf(1)),
-		command(scripts().do.function, requestOf(2)),
-		command(scripts().take.function, requestOf(3)),
-		command(scripts().take.function, requestOf(4)),
-		command(scripts().read.function, requestOf(5)),
-		command(scripts().do.function, requestOf(6)),
-		command(scripts().take.function, requestOf(7)),
+		command(scripts().peek.function, takeOf(0)),
+		command(scripts().take.function, takeOf(1)),
+		command(scripts().do.function, doOf(2)),
+		command(scripts().take.function, takeOf(3)),
+		command(scripts().take.function, takeOf(4)),
+		command(scripts().read.function, doOf(5)),
+		command(scripts().do.function, doOf(6)),
+		command(scripts().take.function, takeOf(7)),
 	}
-	added, late, pair := "$1\r\n\x01\r\n", "$1\r\n\x02\r\n", "*2\r\n:1\r\n:2\r\n"
+	added, late, pair := "$21\r\n\x01"+strings.Repeat("x", 20)+"\r\n", "$8\r\n\x02at noon\r\n", "*2\r\n:1\r\n:2\r\n"
 	gaveUp, taken := make(chan struct{}), make(chan request, 10)
 	addr := servertest.Serve(t, func(conn net.Conn) {
 		in := bufio.NewReader(conn)
@@ -69,12 +80,16 @@ func TestTheRestOfAPipelineIsTakenBack(t *testing.T) {
 		for range pipeline {
 			next()
 		}
-		fmt.Fprint(conn, added, ":0\r\n", pair, "$1\r\n") // the fourth answer has begun
+		fmt.Fprint(conn, added, ":0\r\n", pair, added[:5]) // the fourth answer has begun
 		<-gaveUp
-		fmt.Fprint(conn, "\x01\r\n", late, pair, pair, ":7\r\n")
+		fmt.Fprint(conn, added[5:], late, pair, pair, ":7\r\n")
 		for r := next(); r != nil; r = next() {
 			taken <- r
-			fmt.Fprint(conn, added)
+			if r[len(r)-1] == 6 {
+				fmt.Fprint(conn, "*1\r\n:0\r\n")
+			} else {
+				fmt.Fprint(conn, "$1\r\n\x01\r\n")
+			}
 		}
 		close(taken)
 	})
@@ -104,6 +119,63 @@ func TestTheRestOfAPipelineIsTakenBack(t *testing.T) {
 	require.Zero(t, dialer.notTaken.Load()+dialer.abandoned.Load())
 }
 
+// A list with a wrong length has swallowed the next answer, or has left a number for it.
+// No call after it is answered by what follows, and no hit is undone for it.
+func TestAnswersAfterAWrongOne(t *testing.T) {
+	two := append(takeOf(0)[:requestHead+30+13], takeOf(1)[requestHead:]...)
+	denied := "$20\r\n\x00" + strings.Repeat("x", 19) + "\r\n"
+	for answers, last := range map[string]string{
+		"*4\r\n:0\r\n:0\r\n:9\r\n" + denied: ":0\r\n",
+		"*2\r\n:0\r\n:0\r\n:9\r\n" + denied: denied,
+		"$-1\r\n:9\r\n" + denied:            denied,
+	} {
+		addr := servertest.Serve(t, func(conn net.Conn) {
+			in := bufio.NewReader(conn)
+			for asked := 0; asked < 3; {
+				text, err := in.ReadString('\n')
+				switch strings.ToLower(strings.TrimSpace(text)) {
+				case "hello", "client":
+					fmt.Fprint(conn, "-ERR unknown command\r\n")
+				case "fcall":
+					asked++
+				}
+				if err != nil {
+					return
+				}
+			}
+			fmt.Fprint(conn, answers, last)
+		})
+		client := goredis.NewClient(&goredis.Options{Addr: addr, DisableIdentity: true, MaxRetries: -1})
+		q := newQueue(client, func(context.Context, *call) { t.Error("undone") })
+		batch := make([]*call, 3)
+		for i := range batch {
+			keys, r := []string{"k"}, takeOf(0)
+			if i == 0 {
+				keys, r = []string{"a", "b"}, two
+			}
+			cmd := redisscript.Command(t.Context(), "fcall", scripts().take.function, keys, []byte(r))
+			batch[i] = &call{Cmd: cmd.Cmd, program: scripts().take, keys: keys, argument: r, deadline: time.Now().Add(time.Second), done: make(chan struct{})}
+		}
+		q.sendAll(batch)
+		for i, c := range batch {
+			require.Error(t, c.Err(), "call %d of %q answered %v", i, answers, c.Val())
+		}
+		q.close()
+		require.NoError(t, client.Close())
+	}
+
+	// The same to a Dialer that waits for answers after the client has gone.
+	sent := exchangesOf(bytes.Join([][]byte{
+		append([]byte("*6\r\n"), bulk("fcall", scripts().take.function, "2", "a", "b", string(two))...), command(scripts().take.function, takeOf(1)),
+	}, nil))
+	near, far := net.Pipe()
+	defer far.Close()
+	dialer := NewDialer(nil)
+	dialer.await(&conn{Conn: near, dialer: dialer, answers: []byte("*2\r\n:0\r\n:0\r\n:9\r\n" + denied)}, sent)
+	require.EqualValues(t, 2, dialer.abandoned.Load())
+	require.Zero(t, dialer.answered.Load())
+}
+
 // What undoes a late step that was made several times undoes as much as the answer says.
 func TestTakeBackOfSeveralTimes(t *testing.T) {
 	ask := request{}
@@ -111,7 +183,12 @@ func TestTakeBackOfSeveralTimes(t *testing.T) {
 	ask[optionsAt] |= timesOption
 	ask.uint(9, timesBytes)
 	answer := append([]byte{timesByte}, 0, 0, 0, 0, 0, 1, 2, 'x', 'y')
-	of := try.To(readReply(bufio.NewReader(strings.NewReader(fmt.Sprintf("$%d\r\n%s\r\n", len(answer), answer)))))(t)
+	outcomeIn := func(answer string) outcome {
+		of, _, err := readReply(bufio.NewReader(strings.NewReader(fmt.Sprintf("$%d\r\n%s\r\n", len(answer), answer))))
+		require.NoError(t, err)
+		return of
+	}
+	of := outcomeIn(string(answer))
 	require.Equal(t, countedTimes+258, of)
 	require.Equal(t, of, outcomeOf(string(answer)))
 	require.True(t, ask.takeBack(of))
@@ -119,8 +196,7 @@ func TestTakeBackOfSeveralTimes(t *testing.T) {
 	require.EqualValues(t, 258, number(string(ask[len(ask)-timesBytes:])))
 
 	for short, want := range map[string]outcome{"": notCounted, "\x04": notCounted, "\x01": counted, "\x03\x00": countedPart} {
-		of := try.To(readReply(bufio.NewReader(strings.NewReader(fmt.Sprintf("$%d\r\n%s\r\n", len(short), short)))))(t)
-		require.Equal(t, want, of)
+		require.Equal(t, want, outcomeIn(short))
 		require.Equal(t, want, outcomeOf(short))
 	}
 }
