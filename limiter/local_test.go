@@ -258,6 +258,7 @@ func TestRefundDuringACarry(t *testing.T) {
 		store.added = func() { require.NoError(t, lim.Refund(ctx, &v)) }
 		flaky.broken.Store(false)
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		require.Equal(t, limiter.Verdict{}, v)
 		require.Zero(t, counted(t, c, "ip:192.0.2.1"))
 		require.NoError(t, lim.Close(ctx))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/backend/redis"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/internal/testkit/try"
 )
@@ -276,4 +278,34 @@ func TestCloseWhileCallsWait(t *testing.T) {
 	wg.Wait()
 	require.Less(t, time.Since(began), patience/2)
 	require.Error(t, c.Add(ctx, signup, 1))
+}
+
+// Callers share pipelines on a network that changes lengths in the answers: no more are
+// told that they are admitted than have room.
+func TestDamagedLengthsInPipelines(t *testing.T) {
+	proxy := servertest.NewProxy(t, servertest.Redis(t), 0)
+	s := open(t, "redis://"+proxy.Addr)
+	const keys, most = 8, 2
+	for round := range long.Rounds(10, 100) {
+		c := newCounter(t, s, counter.Config{Prefix: fmt.Sprint("r", round), Patience: 300 * time.Millisecond})
+		proxy.Damage(servertest.Lies, rand.Uint64())
+		var admitted [keys]atomic.Int64
+		crowd(48, func(int) {
+			for range 4 {
+				n := rand.IntN(keys)
+				asks := []counter.Ask{{Key: name(n), N: 1, Limits: counter.MustLimits(fmt.Sprint(most, "/h"))}}
+				if rand.IntN(2) == 0 {
+					asks = append(asks, counter.Ask{Key: counter.Key{Event: "other", Feature: fmt.Sprint(n)}, N: 1, Limits: counter.MustLimits("1000/h")})
+				}
+				v, err := c.TakeAll(ctx, asks...)
+				if err == nil && v.Allowed {
+					admitted[n].Add(1)
+				}
+			}
+		})
+		proxy.Damage(servertest.Whole, 0)
+		for n := range admitted {
+			require.LessOrEqual(t, admitted[n].Load(), int64(most), "round %d, key %d", round, n)
+		}
+	}
 }
