@@ -89,18 +89,12 @@ func erasesKeys(s *subject) {
 		for j, odd := range odds[s.rand.IntN(3):][:max(1, 2/s.thrift)] {
 			key := fmt.Sprintf("k%dx%s", i, odd)
 			neighbours := []string{key[:len(key)-1], strings.ToUpper(key[:len(key)-1]) + "_"}
-			for _, other := range neighbours {
-				s.add(l, other, noon, 7)
-			}
 			hits := s.spread(l, noon)
 			if j > 0 { // the length of the key does not depend on the number of hits
 				hits = append(hits[:20:20], noon)
 			}
 			s.fill(l, key, hits, j%2 == 0)
-			during(func() { s.erasesKey(l, key, hits) }, "ladder %s", l)
-			for _, other := range neighbours {
-				during(func() { s.expect(l, other, noon, noon, 7) }, "another key was erased")
-			}
+			during(func() { s.erasesKey(l, key, hits, neighbours) }, "ladder %s", l)
 		}
 	}
 }
@@ -117,12 +111,19 @@ func (s *subject) fill(l tiers.Ladder, key string, hits []time.Time, forgets boo
 	}
 }
 
-// erasesKey erases a key with hits, and again after a later hit.
-func (s *subject) erasesKey(l tiers.Ladder, key string, hits []time.Time) {
+// erasesKey erases a key with hits, and again after a later hit. The neighbours are hit
+// just before and read just after, since their buckets expire.
+func (s *subject) erasesKey(l tiers.Ladder, key string, hits []time.Time, neighbours []string) {
+	for _, other := range neighbours {
+		s.add(l, other, noon, 7)
+	}
 	s.lacks(s.key(key), true)
 	for range 2 { // the second finds nothing
 		s.erase(l, key, noon)
 		s.lacks(s.key(key), false)
+	}
+	for _, other := range neighbours {
+		during(func() { s.expect(l, other, noon, noon, 7) }, "another key was erased")
 	}
 	s.forgotten(key, noon, noon.UnixNano())
 	for _, at := range hits {

@@ -81,12 +81,12 @@ func forgetsAll(s *subject) {
 		for range 2 { // the second finds nothing
 			s.forget(l, key, noon)
 		}
-		for _, at := range hits {
-			during(func() { s.get(l, key, at, noon) }, "ladder %s, after a Forget at %v", l, noon)
-		}
-		for _, other := range neighbours {
+		for _, other := range neighbours { // before their buckets expire
 			during(func() { s.get(l, other, noon, noon) }, "another key was forgotten")
 			s.forgotten(other, noon, 0)
+		}
+		for _, at := range hits {
+			during(func() { s.get(l, key, at, noon) }, "ladder %s, after a Forget at %v", l, noon)
 		}
 		if s.taker != nil {
 			take := s.taking(l, noon, 3, 0, demand{key: key, limits: counter.Limits{{Max: 3, Per: coarsest(l).Keep}, {Max: 3, Per: l.At(0).Keep}}})
