@@ -300,6 +300,6 @@ func TestManyRules(t *testing.T) {
 	slices.Sort(ratios)
 	t.Logf("2,000 rules cost %.2f of 3", ratios[len(ratios)/2])
 	if long.Asked() {
-		require.Less(t, ratios[len(ratios)/2], 1.2)
+		require.Less(t, ratios[len(ratios)/2], 3.0, "a search through the rules costs hundreds of times as much")
 	}
 }

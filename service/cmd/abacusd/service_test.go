@@ -333,11 +333,12 @@ func balanced(t *testing.T, name string, pair []*daemon, health string) *client 
 // HTTP that heed /readyz or Connection: close, and over gRPC that heed the health or GOAWAY.
 func TestDrain(t *testing.T) {
 	limits := func(limit string) string {
-		return strings.Replace(pageRules, "mail: {user: {limits: 2/h}}", "mail: {user: {limits: "+limit+"}}", 1)
+		rules := strings.Replace(pageRules, "mail: {user: {limits: 2/h}}", "mail: {user: {limits: "+limit+"}}", 1)
+		return strings.ReplaceAll(rules, "}}", ", on_failure: fail-local}}") // a machine that stands still denies no call
 	}
 	dir := files(t, map[string]string{"rules.yaml": limits("1000000/h"), "envoy.yaml": strings.Replace(envoyRules, ": 2}", ": 1000000}", 1)})
 	config := strings.NewReplacer("drain: 100ms", fmt.Sprintf("drain: %ds", long.Rounds(1, 5)), "listen: {", "listen: {grpc: '127.0.0.1:0', ").Replace(settings("redis://" + servertest.Redis(t) + "/0"))
-	replaceFile(t, filepath.Join(dir, "abacusd.yaml"), config+"envoy: {rules: envoy.yaml}\n")
+	replaceFile(t, filepath.Join(dir, "abacusd.yaml"), config+"envoy: {rules: envoy.yaml, on_failure: fail-local}\n")
 	pair := []*daemon{serve(t, filepath.Join(dir, "abacusd.yaml")).ready(), serve(t, filepath.Join(dir, "abacusd.yaml")).ready()}
 	var unready, closed atomic.Bool
 	clients := []*client{
