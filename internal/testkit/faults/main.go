@@ -19,6 +19,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/internal/testkit/child"
@@ -82,7 +83,7 @@ func (c *cli) Validate() error {
 
 // Again is the command line that does the same again.
 func (c *cli) Again() string {
-	return fmt.Sprintf("go run ./internal/testkit/faults --for %v --seed %d --only %q", c.For, c.Seed, c.Only)
+	return strings.TrimSuffix(fmt.Sprintf("go run ./internal/testkit/faults --for %v --seed %d --only %q", c.For, c.Seed, c.Only), ` --only ""`)
 }
 
 // summary says in a few words how far it is.
