@@ -280,8 +280,8 @@ func TestCloseWhileCallsWait(t *testing.T) {
 	require.Error(t, c.Add(ctx, signup, 1))
 }
 
-// Callers share pipelines on a network that changes lengths in the answers: no more are
-// told that they are admitted than have room.
+// Callers share pipelines on a network that changes lengths in the answers: no more calls
+// are reported as admitted than there is room for.
 func TestDamagedLengthsInPipelines(t *testing.T) {
 	proxy := servertest.NewProxy(t, servertest.Redis(t), 0)
 	s := open(t, "redis://"+proxy.Addr)

@@ -245,13 +245,15 @@ func (q *queue) sendAll(batch []*call) {
 		_, err = pipe.Exec(ctx)
 	}
 	var unheard []*call
-	believed := true
+	trusted := true
 	for _, c := range batch {
 		if err != nil && c.Err() == nil && c.Val() == nil {
 			c.SetErr(err) // of a hook of the client
 		}
-		if none := c.Err() == redis.Nil; none || c.Err() == nil && !(believed && c.fits()) {
-			believed = false
+		if failed := c.Err(); failed == redis.Nil || failed == nil && !c.fits() {
+			trusted = false
+		}
+		if !trusted { // an error may be that of another call as well
 			c.Cmd.SetErr(errShape)
 		}
 		if !c.finish() && c.Err() == nil && !c.unsent {

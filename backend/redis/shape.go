@@ -5,17 +5,17 @@ import (
 	"strconv"
 )
 
-// shape is what a request alone decides of the answer to it. An answer of another shape has
-// lost a part, or has swallowed the next answer. What follows on the connection is then not
-// the answer that it seems to be: a denied call would be told that another was admitted, and
-// hits would be undone that were never counted.
+// shape describes an answer as far as its request alone decides it. An answer of another
+// shape has lost a part, or has swallowed the next answer, and each answer after it on the
+// connection belongs to another request: a denied call would be reported as admitted, and
+// hits that were never counted would be undone.
 type shape struct {
 	kind  byte // as the protocol marks it: ':' a number, '*' a list, '$' a string
 	n     int  // elements of the list, or bytes of the string
 	first byte // of the string
 }
 
-var errShape = errors.New("an answer that no request has: no answer after it on this connection is believed")
+var errShape = errors.New("an answer of the wrong shape, which makes all later answers on its connection worthless")
 
 // shapeOf returns the shape of an answer that the client has read.
 func shapeOf(answer any) (s shape) {
@@ -51,17 +51,16 @@ func (s shape) answersTake(roots int, r request) bool {
 		n := r.at(at+28, 2)
 		windows, at = windows+n, at+30+13*n
 	}
-	switch s.kind {
-	case ':':
-		return roots == 1 && windows == 1
-	case '*':
-		return s.n == windows+1
-	}
 	least := 1 + windows*sumBytes + roots*wholeBytes
-	if r[modeAt] >= modeBack {
+	switch {
+	case r[modeAt] >= modeBack:
 		return s.kind == '$' && s.n == 1
+	case s.kind == ':':
+		return roots == 1 && windows == 1
+	case s.kind == '*':
+		return roots > 1 && s.n == windows+1
 	}
-	return s.kind == '$' && s.n >= least && s.n <= least+windows*wholeBytes+timesBytes+timeBytes
+	return s.kind == '$' && least <= s.n && s.n <= least+windows*wholeBytes+timesBytes+timeBytes
 }
 
 func (s shape) answersDo(roots int, r request) bool {
@@ -85,8 +84,8 @@ func (r request) at(i, bytes int) int {
 	return int(number(string(r[i : i+bytes])))
 }
 
-// answered reports whether s is of an answer to x, as far as x decides. An error of the
-// server, and the answer to a transaction, tell no shape.
+// answered reports whether s can be of an answer to x. An error of the server can be, and
+// the answer to a transaction is not checked.
 func (x exchange) answered(s shape) bool {
 	if len(x) > 1 || s.kind == '-' {
 		return true

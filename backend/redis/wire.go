@@ -240,15 +240,12 @@ func readReply(r *bufio.Reader) (of outcome, s shape, err error) {
 		return notCounted, s, err
 	}
 	s.kind = line[0]
+	s.n, _ = strconv.Atoi(string(line[1:])) // readValue has read it
 	switch {
-	case s.kind == ':':
+	case s.kind == ':', s.kind == '*':
 		of = counted
-	case s.kind == '*':
-		of = counted
-		s.n, _ = strconv.Atoi(string(line[1:]))
 	case s.kind == '$':
-		of = outcomeIn(head)
-		if s.n, _ = strconv.Atoi(string(line[1:])); head != "" {
+		if of = outcomeIn(head); head != "" {
 			s.first = head[0]
 		}
 	case bytes.HasPrefix(line, []byte("-ERR Function not found")), bytes.HasPrefix(line, []byte("-NOSCRIPT ")):

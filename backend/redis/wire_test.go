@@ -28,8 +28,8 @@ func command(function string, r request) []byte {
 	return append([]byte("*5\r\n"), bulk("fcall", function, "1", "key", string(r))...)
 }
 
-// takeOf and doOf return requests that count, of a root with a window and of a bucket that
-// is told. They can be told from others by the last byte.
+// takeOf and doOf return requests that count: of a root with a window, and of a bucket whose
+// count is returned. The last byte distinguishes them.
 func takeOf(number byte) (r request) {
 	r.begin(modeCount, false, false)
 	r = append(append(r, make([]byte, 29)...), 1) // the windows
@@ -158,7 +158,7 @@ func TestAnswersAfterAWrongOne(t *testing.T) {
 		}
 		q.sendAll(batch)
 		for i, c := range batch {
-			require.Error(t, c.Err(), "call %d of %q answered %v", i, answers, c.Val())
+			require.ErrorIs(t, c.Err(), errShape, "call %d of %q: %v", i, answers, c.Val())
 		}
 		q.close()
 		require.NoError(t, client.Close())

@@ -21,7 +21,7 @@ var budgets = []budget{
 	{folders: "backend/memory/...", code: 2019, decision: "rings-in-memory.md as-many-as-have-room.md calendar-periods.md"},
 	{folders: "backend/memcache/...", code: 2250, decision: "memcached-transport.md"},
 	{folders: "backend/memcache/plain", code: 200},
-	{folders: "backend/redis", code: 2473, decision: "sums-on-redis.md as-many-as-have-room.md pipelines-on-redis.md"},
+	{folders: "backend/redis", code: 2471, decision: "sums-on-redis.md as-many-as-have-room.md pipelines-on-redis.md"},
 	{folders: "backend/redis/lua", code: 964, decision: "sums-on-redis.md as-many-as-have-room.md"},
 	{folders: "backend/redis/plain", code: 350, decision: "plain-counters-on-redis.md"},
 	{folders: "internal/ticket", code: 1461, decision: "tickets.md as-many-as-have-room.md calendar-periods.md"},

@@ -82,13 +82,13 @@ func (f *frames) next(b byte) place {
 	return at
 }
 
-// told finds the length in a line: the length of a text of memcached (VALUE key flags
+// lengths matches a line with a length: the length of a text of memcached (VALUE key flags
 // length, VA length) or of Redis ($length), or of a list (*length).
-var told = regexp.MustCompile(`^(?:VALUE [^ ]* [^ ]* |VA |[$*])(-?[0-9]+)`)
+var lengths = regexp.MustCompile(`^(?:VALUE [^ ]* [^ ]* |VA |[$*])(-?[0-9]+)`)
 
 // lengthIn returns the place of the length in a line, if there is one.
 func lengthIn(line []byte) (from, to int) {
-	if found := told.FindSubmatchIndex(line); found != nil {
+	if found := lengths.FindSubmatchIndex(line); found != nil {
 		return found[2], found[3]
 	}
 	return 0, 0
