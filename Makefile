@@ -30,7 +30,7 @@ TEST = $(GO) test -vet=off -parallel $(AT_ONCE) -ldflags=-w
 
 # The packages of the root module that take longest begin first: none of them runs
 # alone at the end.
-FIRST = ./backend/redis ./internal/testkit/faults
+FIRST = ./backend/redis ./internal/testkit/faults ./limiter ./internal/testkit/servertest
 
 # The site is made in any case, for its links: a result from the cache of go test knows
 # nothing of pages outside of the module.
