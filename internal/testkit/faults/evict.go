@@ -19,6 +19,7 @@ import (
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/testkit/history"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // evicted is the loss of a count for want of room. The server names each lost count.
@@ -37,14 +38,9 @@ func evictingMemcached(w *world) {
 	// Reports beyond the room of these buffers are dropped.
 	w.serve(servertest.StartMemcached(w.campaign.stage, "-m", "2", "-o", "worker_logbuf_size=4096,watcher_logbuf_size=4096"))
 	e := &evictions{world: w}
-	conn, err := net.Dial("tcp", w.servers[0].Addr)
-	if err != nil {
-		w.campaign.stage.Fatalf("%s: %v", w.name, err)
-	}
+	conn := try.To(net.Dial("tcp", w.servers[0].Addr))(w.campaign.stage)
 	w.campaign.stage.Cleanup(func() { conn.Close() })
-	if _, err := io.WriteString(conn, "watch evictions\r\n"); err != nil {
-		w.campaign.stage.Fatalf("%s: %v", w.name, err)
-	}
+	try.To(io.WriteString(conn, "watch evictions\r\n"))(w.campaign.stage)
 	go e.listen(conn)
 	w.watch = e.compare
 }

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/abacus-go/abacus/internal/testkit/history"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
@@ -167,9 +169,7 @@ const turnTime = 2 * time.Minute
 
 // await waits until something is true, whether or not the campaign goes on.
 func (m *masters) await(what string, true func() bool) {
-	if !within(turnTime, true) {
-		m.campaign.stage.Fatalf("%s: no %s within %v", m.name, what, turnTime)
-	}
+	require.True(m.campaign.stage, within(turnTime, true), "%s: no %s within %v", m.name, what, turnTime)
 }
 
 // replaced waits until another server has taken the place of a master, and tells
@@ -350,7 +350,6 @@ func (m *masters) move(s *strike, from, to *servertest.Server, key string, betwe
 // of the two: on a busy machine a replica may take the place of a live master.
 func (m *masters) finishMove() {
 	m.inStep()
-	if out, err := exec.Command("redis-cli", "--cluster", "fix", m.having(isMaster, nil)[0].Addr, "--cluster-yes").CombinedOutput(); err != nil {
-		m.campaign.stage.Fatalf("%s: redis-cli --cluster fix: %v\n%s", m.name, err, out)
-	}
+	out, err := exec.Command("redis-cli", "--cluster", "fix", m.having(isMaster, nil)[0].Addr, "--cluster-yes").CombinedOutput()
+	require.NoError(m.campaign.stage, err, "%s: redis-cli --cluster fix: %s", m.name, out)
 }

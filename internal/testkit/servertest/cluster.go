@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 const masters = 3
@@ -19,7 +21,6 @@ type ClusterSetup struct {
 // Cluster starts a Redis Cluster for the test, and returns after about two seconds,
 // when all nodes say that the cluster is complete.
 func Cluster(t testing.TB) *ClusterSetup {
-	t.Helper()
 	c := &ClusterSetup{setup: setup{t: t}}
 	for range 2 * masters {
 		node := StartRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
@@ -49,13 +50,8 @@ func Cluster(t testing.TB) *ClusterSetup {
 }
 
 // Master is the host:port of the master that holds the key.
-func (c *ClusterSetup) Master(key string) (master string) {
-	c.t.Helper()
-	c.await("no master for "+key, func() (err error) {
-		master, err = c.master(key)
-		return err
-	})
-	return master
+func (c *ClusterSetup) Master(key string) string {
+	return c.named("no master for "+key, func() (string, error) { return c.master(key) })
 }
 
 // FailOver kills the master that holds the key, waits until the replica holds the
@@ -64,7 +60,6 @@ func (c *ClusterSetup) Master(key string) (master string) {
 // about two seconds. The old master is a replica after a Restart; without a
 // Restart, this part of the cluster has no other failover.
 func (c *ClusterSetup) FailOver(key string) string {
-	c.t.Helper()
 	old := c.Master(key)
 	c.await(old+" cannot fail over", func() error { return inStep(old, 1) })
 	return c.failOver(old, func() (string, error) {
@@ -74,11 +69,8 @@ func (c *ClusterSetup) FailOver(key string) string {
 }
 
 func (c *ClusterSetup) command(node *Server, args ...string) any {
-	c.t.Helper()
 	answer, err := Command(node.Addr, args...)
-	if err != nil {
-		c.t.Fatalf("servertest: the node at %s: %v", node.Addr, err)
-	}
+	require.NoError(c.t, err, "servertest: the node at %s", node.Addr)
 	return answer
 }
 

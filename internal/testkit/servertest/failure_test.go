@@ -20,15 +20,16 @@ type fakeTest struct {
 }
 
 func (f *fakeTest) Helper()                     {}
+func (f *fakeTest) Name() string                { return "a fake" }
+func (f *fakeTest) FailNow()                    { runtime.Goexit() }
 func (f *fakeTest) TempDir() string             { return f.dir }
 func (f *fakeTest) Failed() bool                { return f.failed }
 func (f *fakeTest) Cleanup(cleanup func())      { f.cleanups = append(f.cleanups, cleanup) }
 func (f *fakeTest) Logf(f1 string, args ...any) { fmt.Fprintf(&f.logged, f1+"\n", args...) }
 
-func (f *fakeTest) Fatalf(format string, args ...any) {
+func (f *fakeTest) Errorf(format string, args ...any) {
 	f.failed = true
 	f.Logf(format, args...)
-	runtime.Goexit()
 }
 
 // run runs a test and its cleanups to their end.
@@ -63,7 +64,8 @@ func TestServerThatCannotStartFailsTheTest(t *testing.T) {
 	f := &fakeTest{dir: t.TempDir()}
 	f.run(func(t testing.TB) { Redis(t, "--no-such-setting", "1") })
 	require.True(t, f.failed)
-	require.Contains(t, f.logged.String(), "start redis-server: the process has exited")
+	require.Contains(t, f.logged.String(), "the process has exited")
+	require.Contains(t, f.logged.String(), "start redis-server")
 	require.Contains(t, f.logged.String(), "no-such-setting", "with what the server says")
 }
 

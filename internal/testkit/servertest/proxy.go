@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // Proxy stands between clients and a server, as a network of a given delay
@@ -60,11 +62,7 @@ type Proxy struct {
 // arrive delay later than they were sent, in either direction; the delay does
 // not limit how many are under way. Connecting is not delayed.
 func NewProxy(t testing.TB, target string, delay time.Duration) *Proxy {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("servertest: start a proxy: %v", err)
-	}
+	listener := try.To(net.Listen("tcp", "127.0.0.1:0"))(t)
 	p := &Proxy{
 		Addr: listener.Addr().String(), target: target, toServer: delay, toClient: delay, listener: listener,
 		links: map[*link]bool{}, flowing: make(chan struct{}),

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Replication is the part of a Redis in the replication, as the server tells.
@@ -87,30 +89,32 @@ func (s *setup) Nodes() []*Server { return s.nodes }
 
 // Server is the master or replica at addr.
 func (s *setup) Server(addr string) *Server {
-	s.t.Helper()
 	i := slices.IndexFunc(s.nodes, func(node *Server) bool { return node.Addr == addr })
-	if i < 0 {
-		s.t.Fatalf("servertest: no server of this setup has the address %s", addr)
-	}
+	require.GreaterOrEqual(s.t, i, 0, "servertest: no server of this setup has the address %s", addr)
 	return s.nodes[i]
 }
 
 func (s *setup) await(failure string, ready func() error) {
-	s.t.Helper()
-	if err := await(ready); err != nil {
-		s.t.Fatalf("servertest: %s: %v", failure, err)
-	}
+	require.NoError(s.t, await(ready), "servertest: %s", failure)
 }
 
-// failOver kills the master at old, and waits until another one is named, which it returns.
-func (s *setup) failOver(old string, named func() (string, error)) (master string) {
-	s.t.Helper()
-	s.Server(old).Kill()
-	s.await("no failover from "+old, func() (err error) {
-		if master, err = named(); err == nil && master == old {
-			err = fmt.Errorf("%s is still named", old)
-		}
+// named waits until a master is named, which it returns.
+func (s *setup) named(failure string, name func() (string, error)) (master string) {
+	s.await(failure, func() (err error) {
+		master, err = name()
 		return err
 	})
 	return master
+}
+
+// failOver kills the master at old, and waits until another one is named, which it returns.
+func (s *setup) failOver(old string, name func() (string, error)) string {
+	s.Server(old).Kill()
+	return s.named("no failover from "+old, func() (string, error) {
+		master, err := name()
+		if err == nil && master == old {
+			err = fmt.Errorf("%s is still named", old)
+		}
+		return master, err
+	})
 }

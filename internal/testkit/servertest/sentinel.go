@@ -10,6 +10,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 const (
@@ -38,7 +42,6 @@ type SentinelSetup struct {
 // Sentinel starts a master, its replicas and its sentinels for the test, and
 // returns after about two seconds, when a failover would succeed.
 func Sentinel(t testing.TB) *SentinelSetup {
-	t.Helper()
 	s := &SentinelSetup{Name: "main", setup: setup{t: t}}
 	// A master waits five seconds for more replicas, unless it is told not to.
 	master := StartRedis(t, "--repl-diskless-sync-delay", "0")
@@ -57,11 +60,8 @@ func Sentinel(t testing.TB) *SentinelSetup {
 }
 
 func startSentinel(t testing.TB, name string, master int) *Server {
-	t.Helper()
 	config := filepath.Join(t.TempDir(), "sentinel.conf") // which the sentinel rewrites
-	if err := os.WriteFile(config, nil, 0o600); err != nil {
-		t.Fatalf("servertest: %v", err)
-	}
+	require.NoError(t, os.WriteFile(config, nil, 0o600))
 	program := redisProgram()
 	program.args = func(port int, dir string) []string {
 		return []string{config, "--sentinel", "--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir}
@@ -73,15 +73,12 @@ func startSentinel(t testing.TB, name string, master int) *Server {
 
 // monitor makes a sentinel watch the master at a port.
 func monitor(t testing.TB, sentinel, name string, master int) {
-	t.Helper()
 	for _, args := range [][]string{
 		{"MONITOR", name, "127.0.0.1", strconv.Itoa(master), strconv.Itoa(quorum)},
 		{"SET", name, "down-after-milliseconds", fmt.Sprint(downAfter.Milliseconds())},
 		{"SET", name, "failover-timeout", fmt.Sprint(failoverTimeout.Milliseconds())},
 	} {
-		if _, err := Command(sentinel, append([]string{"SENTINEL"}, args...)...); err != nil {
-			t.Fatalf("servertest: configure the sentinel at %s: %v", sentinel, err)
-		}
+		require.NoError(t, try.Err(Command(sentinel, append([]string{"SENTINEL"}, args...)...)), "servertest: configure the sentinel at %s", sentinel)
 	}
 }
 
@@ -106,29 +103,18 @@ func (s *SentinelSetup) Names(sentinel, addr string) bool {
 // Teach makes a sentinel forget all, and watch the master at addr: the remedy for a
 // sentinel in a failover whose new master has died.
 func (s *SentinelSetup) Teach(sentinel, addr string) {
-	s.t.Helper()
-	if _, err := Command(sentinel, "SENTINEL", "REMOVE", s.Name); err != nil {
-		s.t.Fatalf("servertest: the sentinel at %s: %v", sentinel, err)
-	}
+	require.NoError(s.t, try.Err(Command(sentinel, "SENTINEL", "REMOVE", s.Name)), "servertest: the sentinel at %s", sentinel)
 	monitor(s.t, sentinel, s.Name, s.Server(addr).port)
 }
 
 // Master is the host:port of the master that all sentinels name.
-func (s *SentinelSetup) Master() (master string) {
-	s.t.Helper()
-	s.await("the sentinels do not agree", func() (err error) {
-		master, err = s.settled()
-		return err
-	})
-	return master
-}
+func (s *SentinelSetup) Master() string { return s.named("the sentinels do not agree", s.settled) }
 
 // FailOver kills the master, waits until the sentinels have promoted a replica and
 // are done, and returns the replica's host:port. Nothing written before the call is
 // lost. FailOver takes about four seconds, and a few more soon after another
 // failover. The old master becomes a replica some ten seconds after a Restart.
 func (s *SentinelSetup) FailOver() string {
-	s.t.Helper()
 	s.await("not ready for a failover", s.Ready)
 	old := s.Master()
 	return s.failOver(old, func() (string, error) {

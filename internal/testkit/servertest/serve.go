@@ -3,17 +3,15 @@ package servertest
 import (
 	"net"
 	"testing"
+
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // Serve accepts connections on the loopback interface until the end of the test, has
 // each of them served in a goroutine of its own and closed afterwards, and returns
 // the address.
 func Serve(t testing.TB, serve func(net.Conn)) (addr string) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("servertest: %v", err)
-	}
+	listener := try.To(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 const (
@@ -53,12 +55,9 @@ type program struct {
 var errExited = errors.New("the process has exited")
 
 func start(t testing.TB, program program) *Server {
-	t.Helper()
 	path, err := exec.LookPath(program.name)
-	if err != nil {
-		t.Fatalf("servertest: %s is missing: install %s (Debian) or %s (Fedora, Homebrew); on Debian, make test as root installs it",
-			program.name, program.debian, program.other)
-	}
+	require.NoError(t, err, "servertest: %s is missing: install %s (Debian) or %s (Fedora, Homebrew); on Debian, make test as root installs it",
+		program.name, program.debian, program.other)
 	program.name = path
 	s := &Server{t: t, program: program, dir: t.TempDir()}
 	t.Cleanup(s.end)
@@ -69,9 +68,7 @@ func start(t testing.TB, program program) *Server {
 			break // what exits has most likely lost its port to another test
 		}
 	}
-	if err != nil {
-		t.Fatalf("servertest: start %s: %v", filepath.Base(path), err)
-	}
+	require.NoError(t, err, "servertest: start %s", filepath.Base(path))
 	return s
 }
 
@@ -85,18 +82,12 @@ func (s *Server) Dir() string { return s.dir }
 // Pause makes the server half-open: connections are accepted (by the kernel)
 // and what is sent arrives, but nothing is answered until Resume.
 func (s *Server) Pause() {
-	s.t.Helper()
-	if err := Suspend(s.cmd.Process); err != nil {
-		s.t.Fatalf("servertest: suspend the server at %s: %v", s.Addr, err)
-	}
+	require.NoError(s.t, Suspend(s.cmd.Process), "servertest: suspend the server at %s", s.Addr)
 }
 
 // Resume ends a Pause. The server answers what has been sent meanwhile.
 func (s *Server) Resume() {
-	s.t.Helper()
-	if err := Continue(s.cmd.Process); err != nil {
-		s.t.Fatalf("servertest: continue the server at %s: %v", s.Addr, err)
-	}
+	require.NoError(s.t, Continue(s.cmd.Process), "servertest: continue the server at %s", s.Addr)
 }
 
 // Kill ends the server at once, as a crash does, and returns when the process is
@@ -110,7 +101,6 @@ func (s *Server) Kill() {
 // answers. A running server is killed first. The new server is empty, unless its
 // arguments make the server keep its data in Dir.
 func (s *Server) Restart() {
-	s.t.Helper()
 	s.Kill()
 	var err error
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
@@ -118,9 +108,7 @@ func (s *Server) Restart() {
 			break
 		}
 	}
-	if err != nil {
-		s.t.Fatalf("servertest: restart the server at %s: %v", s.Addr, err)
-	}
+	require.NoError(s.t, err, "servertest: restart the server at %s", s.Addr)
 }
 
 // run starts the process and waits until it answers.
@@ -202,7 +190,6 @@ func await(ready func() error) error {
 // freePort returns a port that was free a moment ago, together with the port of a
 // cluster's bus.
 func freePort(t testing.TB) int {
-	t.Helper()
 	var err error
 	for range 1000 {
 		port := lowestPort + rand.IntN(highestPort-lowestPort)
@@ -212,7 +199,7 @@ func freePort(t testing.TB) int {
 			}
 		}
 	}
-	t.Fatalf("servertest: no free port between %d and %d: %v", lowestPort, highestPort, err)
+	require.NoError(t, err, "servertest: no free port between %d and %d", lowestPort, highestPort)
 	return 0
 }
 

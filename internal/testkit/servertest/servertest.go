@@ -31,20 +31,17 @@ import (
 // Memcached starts a memcached for the test and returns its host:port. args
 // are added to the command line: "-m", "1".
 func Memcached(t testing.TB, args ...string) string {
-	t.Helper()
 	return StartMemcached(t, args...).Addr
 }
 
 // Redis starts a Redis for the test and returns its host:port. args are added to
 // the command line, and win over the settings made here: "--maxmemory", "3mb".
 func Redis(t testing.TB, args ...string) string {
-	t.Helper()
 	return StartRedis(t, args...).Addr
 }
 
 // StartMemcached is [Memcached] for a test that disturbs the server.
 func StartMemcached(t testing.TB, args ...string) *Server {
-	t.Helper()
 	return start(t, program{
 		name: "memcached", debian: "memcached", other: "memcached",
 		args: func(port int, dir string) []string {
@@ -62,7 +59,6 @@ func StartMemcached(t testing.TB, args ...string) *Server {
 
 // StartRedis is [Redis] for a test that disturbs the server.
 func StartRedis(t testing.TB, args ...string) *Server {
-	t.Helper()
 	return start(t, redisProgram(args...))
 }
 

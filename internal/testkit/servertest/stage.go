@@ -8,13 +8,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // Stage is a testing.TB outside of a test, for programs and examples that start
 // servers. A failure ends the goroutine, as in a test, and [Stage.Err] returns it.
 // The zero Stage is ready for use, by many goroutines at once.
 type Stage struct {
-	testing.TB // nil: servertest calls none of the other methods
+	testing.TB // nil: servertest and package require call none of the other methods
 
 	// OnFailure is called with the first failure, before its goroutine ends.
 	OnFailure func(error)
@@ -27,15 +29,15 @@ type Stage struct {
 // Helper does nothing.
 func (s *Stage) Helper() {}
 
+// Name returns a name for the messages of package require.
+func (s *Stage) Name() string { return "stage" }
+
 // Context returns the context of links: a link lasts as long as the stage.
 func (s *Stage) Context() context.Context { return context.Background() }
 
 // TempDir makes a directory that End removes, after the cleanups that were added later.
 func (s *Stage) TempDir() string {
-	dir, err := os.MkdirTemp("", "abacus")
-	if err != nil {
-		s.Fatalf("%v", err)
-	}
+	dir := try.To(os.MkdirTemp("", "abacus"))(s)
 	s.Cleanup(func() { os.RemoveAll(dir) }) // a rest stays in the system's temporary directory
 	return dir
 }
@@ -55,11 +57,11 @@ func (s *Stage) Logf(format string, args ...any) {
 	fmt.Fprintln(os.Stderr, strings.TrimSpace(fmt.Sprintf(format, args...)))
 }
 
-// Fatalf reports a failure and ends the goroutine.
-func (s *Stage) Fatalf(format string, args ...any) {
-	s.Report(fmt.Errorf(format, args...))
-	runtime.Goexit()
-}
+// Errorf reports a failure.
+func (s *Stage) Errorf(format string, args ...any) { s.Report(fmt.Errorf(format, args...)) }
+
+// FailNow ends the goroutine.
+func (s *Stage) FailNow() { runtime.Goexit() }
 
 // Report notes a failure. Only the first is kept.
 func (s *Stage) Report(err error) {

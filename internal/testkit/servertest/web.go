@@ -7,12 +7,13 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Nginx starts an nginx for the test, with a location of these lines, and returns its
 // host:port. listening is added to its listen: "", or "proxy_protocol".
 func Nginx(t testing.TB, listening, lines string) string {
-	t.Helper()
 	return web(t, "nginx", "nginx-light", []string{"-c"}, func(port int, dir string) string {
 		return fmt.Sprintf(`
 daemon off;
@@ -41,7 +42,6 @@ http {
 // Caddy starts a Caddy for the test, with a site of these lines, and returns its
 // host:port.
 func Caddy(t testing.TB, lines string) string {
-	t.Helper()
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir()) // Caddy saves its configuration there
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	return web(t, "caddy", "caddy", []string{"run", "--adapter", "caddyfile", "--config"}, func(port int, _ string) string {
@@ -52,7 +52,6 @@ func Caddy(t testing.TB, lines string) string {
 // HAProxy starts a HAProxy for the test, with these lines under global and a proxy of
 // the other lines, and returns its host:port.
 func HAProxy(t testing.TB, global, lines string) string {
-	t.Helper()
 	return web(t, "haproxy", "haproxy", []string{"-db", "-f"}, func(port int, _ string) string {
 		return fmt.Sprintf("global\n%s\ndefaults\n\ttimeout connect 10s\n\ttimeout client 1m\n\ttimeout server 1m\nlisten web\n\tbind %s\n%s\n", global, hostPort(port), lines)
 	})
@@ -60,7 +59,6 @@ func HAProxy(t testing.TB, global, lines string) string {
 
 // web starts a program with a file of its configuration, which is the last of args.
 func web(t testing.TB, name, debian string, args []string, config func(port int, dir string) string) string {
-	t.Helper()
 	if path, err := exec.LookPath("/usr/sbin/" + name); err == nil { // Debian: not in the PATH of users
 		name = path
 	}
@@ -68,9 +66,7 @@ func web(t testing.TB, name, debian string, args []string, config func(port int,
 		name: name, debian: debian, other: filepath.Base(name),
 		args: func(port int, dir string) []string {
 			file := filepath.Join(dir, "config")
-			if err := os.WriteFile(file, []byte(config(port, dir)), 0o600); err != nil {
-				t.Fatalf("servertest: %v", err)
-			}
+			require.NoError(t, os.WriteFile(file, []byte(config(port, dir)), 0o600))
 			return append(args, file)
 		},
 		answers: func(addr string, _ int) error {
