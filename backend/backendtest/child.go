@@ -55,11 +55,7 @@ type outcome struct {
 // begin starts the running binary again, for one test.
 func begin(test string, j job) (*child.Process, error) {
 	test = "^" + strings.ReplaceAll(regexp.QuoteMeta(test), "/", "$/^") + "$" // one test, or subtest
-	c, err := child.Start("-test.run="+test, "-test.timeout=5m")
-	if err != nil {
-		return nil, err
-	}
-	return c, c.Tell(j)
+	return child.Start(j, "-test.run="+test, "-test.timeout=5m")
 }
 
 // ask gives an order and waits for the report.
@@ -74,11 +70,7 @@ func ask(c *child.Process, o order) (r report) {
 // serveChild does the orders of this process and ends it, if Processes has begun it: the
 // first process judges.
 func serveChild(open func(string) (backend.Store, error)) {
-	child.Serve(func(orders *json.Decoder, out *os.File) error {
-		var j job
-		if err := orders.Decode(&j); err != nil {
-			return err
-		}
+	child.Serve(func(j job, orders *json.Decoder, out *os.File) error {
 		store, opening := open(j.Where)
 		for {
 			var o order

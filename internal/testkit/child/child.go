@@ -24,9 +24,10 @@ type Process struct {
 	out   *os.File
 }
 
-// Start starts this program again with other arguments, for its [Serve]. The process ends
-// with this process at the latest. All that it prints goes to the standard error.
-func Start(args ...string) (*Process, error) {
+// Start starts this program again with other arguments, for its [Serve], and tells the
+// process its job. The process ends with this process at the latest. All that it prints
+// goes to the standard error.
+func Start(job any, args ...string) (*Process, error) {
 	path, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -42,7 +43,10 @@ func Start(args ...string) (*Process, error) {
 	if p.in, err = p.StdinPipe(); err != nil {
 		return nil, err
 	}
-	return p, servertest.Start(p.Cmd)
+	if err := servertest.Start(p.Cmd); err != nil {
+		return nil, err
+	}
+	return p, p.Tell(job)
 }
 
 // Tell tells the process a line. The error is that of a dead or dying process.
@@ -54,13 +58,20 @@ func (p *Process) Close() error { return p.in.Close() }
 // Wait waits until the process has ended, and no more of its lines are read.
 func (p *Process) Wait() error { return errors.Join(p.Cmd.Wait(), p.out.Close()) }
 
-// Serve serves the lines of the process that has started this process by [Start], and
-// ends this process. In a process that was started otherwise Serve does nothing.
-func Serve(serve func(in *json.Decoder, out *os.File) error) {
+// Serve does the job of the process that has started this process by [Start], serves the
+// lines after the job, and ends this process. In a process that was started otherwise
+// Serve does nothing.
+func Serve[Job any](serve func(job Job, in *json.Decoder, out *os.File) error) {
 	if os.Getenv(variable) == "" {
 		return
 	}
-	if err := serve(json.NewDecoder(os.Stdin), os.NewFile(3, "lines")); err != nil {
+	var job Job
+	in := json.NewDecoder(os.Stdin)
+	err := in.Decode(&job)
+	if err == nil {
+		err = serve(job, in, os.NewFile(3, "lines"))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "a further process:", err)
 		os.Exit(1)
 	}

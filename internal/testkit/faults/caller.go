@@ -31,18 +31,15 @@ type caller struct {
 	beyond bool
 }
 
-func newCaller(j *job, number int, store, days backend.Store, t *teller, ids *atomic.Uint64) (*caller, error) {
+func newCaller(j *job, number int, store, days backend.Store, t *teller, ids *atomic.Uint64) *caller {
 	c := &caller{job: j, number: number, days: days, tell: t, ids: ids, timeout: timeouts[(j.Process+number)%len(timeouts)]}
 	local := worldKind(j.World) == "memory"
 	c.clock = &clock{rng: random(j.Seed, j.Process, number), pause: standStill(local)}
 	c.clock.set(0, 0)
 	for i := range byDay {
-		var err error
-		if c.counters[i], err = counter.New(store, counterConfig(j.World, i, c.timeout, c.clock.Now)); err != nil {
-			return nil, err
-		}
+		c.counters[i] = newCounter(store, j.World, i, c.timeout, c.clock.Now)
 	}
-	return c, nil
+	return c
 }
 
 // standStill draws how long a caller stands still after it has read its clock:
@@ -136,11 +133,7 @@ func (c *caller) counter(p plan) *counter.Counter {
 	defer c.mid.Unlock()
 	if c.counters[byDay] == nil || c.ahead != p.ahead {
 		c.ahead = p.ahead
-		on, err := counter.New(c.days, counterConfig(c.job.World, byDay, c.timeout, func() time.Time { return c.clock.Now().Add(p.ahead) }))
-		if err != nil {
-			panic(err) // the configuration of all callers
-		}
-		c.counters[byDay] = on
+		c.counters[byDay] = newCounter(c.days, c.job.World, byDay, c.timeout, func() time.Time { return c.clock.Now().Add(p.ahead) })
 	}
 	return c.counters[byDay]
 }

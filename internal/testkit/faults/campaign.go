@@ -40,11 +40,10 @@ func (c *campaign) run(ctx context.Context, during func(c *campaign)) error {
 	for i := range theWorlds {
 		w := &world{setting: theWorlds[i], campaign: c, number: i + 1}
 		w.prefix = fmt.Sprintf("w%d", w.number)
-		switch c.only {
-		case w.name:
+		if c.only == w.name {
 			w.share = 1
-			c.worlds = append(c.worlds, w)
-		case "":
+		}
+		if c.only == w.name || c.only == "" {
 			c.worlds = append(c.worlds, w)
 		}
 	}
@@ -85,7 +84,7 @@ func (c *campaign) inParallel(do func(w *world) error) {
 	for _, w := range c.worlds {
 		all.Go(func() {
 			if err := do(w); err != nil {
-				c.stage.Report(fmt.Errorf("%s: %w", w.name, err))
+				w.fail(err)
 			}
 		})
 	}

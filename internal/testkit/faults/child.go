@@ -26,14 +26,10 @@ import (
 // campaign.
 var plants = map[string]func(backend.Store) backend.Store{}
 
-// serve does the job in its input.
-func serve(orders *json.Decoder, out *os.File) error {
+// serve does a job by the orders in its input.
+func serve(j job, orders *json.Decoder, out *os.File) error {
 	logging.Disable() // of go-redis: faults are meant
 	t := &teller{out: out}
-	var j job
-	if err := orders.Decode(&j); err != nil {
-		return err
-	}
 	before := goleak.IgnoreCurrent()
 	store, closeStore, err := open(j)
 	if err != nil {
@@ -53,11 +49,7 @@ func serve(orders *json.Decoder, out *os.File) error {
 	ids.Store(uint64(j.Process) << 40)
 	var callers []*caller
 	for i := range j.Callers {
-		c, err := newCaller(&j, i, store, days, t, &ids)
-		if err != nil {
-			return err
-		}
-		callers = append(callers, c)
+		callers = append(callers, newCaller(&j, i, store, days, t, &ids))
 	}
 	if err := work(callers, &j, t, orders); err != nil {
 		return err
@@ -85,16 +77,7 @@ func work(callers []*caller, j *job, t *teller, orders *json.Decoder) error {
 		}
 	}
 	// A regular line bounds the time of later lines: see line.At.
-	running.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(25 * time.Millisecond):
-				t.tell(&line{})
-			}
-		}
-	})
+	running.Go(func() { every(25*time.Millisecond, stop, func() { t.tell(&line{}) }) })
 	for {
 		var o order
 		if err := orders.Decode(&o); err != nil {
@@ -133,17 +116,15 @@ func open(j job) (backend.Store, func() error, error) {
 	}
 	switch worldKind(j.World) {
 	case "memcached":
-		return program.Opened(memcache.New(memcache.Config{DialContext: dial}, j.Servers...))
+		s, err := memcache.New(memcache.Config{DialContext: dial}, j.Servers...)
+		return s, s.Close, err
 	case "redis":
 		// The options of redis.Open, with another dial.
 		dialer := redis.NewDialer(dial)
 		client := goredis.NewUniversalClient(&goredis.UniversalOptions{Addrs: j.Servers, MasterName: j.Master, IsClusterMode: j.Cluster,
 			Dialer: dialer.DialContext, DialerRetries: 1, ContextTimeoutEnabled: true})
 		s, err := redis.New(client, redis.Config{Dialer: dialer})
-		if err != nil {
-			return nil, nil, err
-		}
-		return s, func() error { return errors.Join(client.Close(), dialer.Close()) }, nil
+		return s, func() error { return errors.Join(client.Close(), dialer.Close()) }, err
 	}
 	return memory.New(memory.Config{}), func() error { return nil }, nil
 }

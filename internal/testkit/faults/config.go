@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/history"
 )
@@ -25,13 +26,18 @@ func worldKind(world string) string {
 	return kind
 }
 
-// counterConfig returns the Config of a counter of a world on a ladder: alike in all
-// callers but for the clock and the patience.
-func counterConfig(world string, ladder int, patience time.Duration, now func() time.Time) counter.Config {
-	if worldKind(world) == "memory" {
-		return counter.Config{Ladder: ladders[ladder], Now: now}
+// newCounter makes a counter of a world on a ladder. Its Config is alike in all callers but
+// for the clock and the patience.
+func newCounter(store backend.Store, world string, ladder int, patience time.Duration, now func() time.Time) *counter.Counter {
+	cfg := counter.Config{Ladder: ladders[ladder], Now: now}
+	if worldKind(world) != "memory" {
+		cfg.Skew, cfg.Settle, cfg.Patience = skew, settle, patience
 	}
-	return counter.Config{Ladder: ladders[ladder], Skew: skew, Settle: settle, Patience: patience, Now: now}
+	c, err := counter.New(store, cfg)
+	if err != nil {
+		panic(err) // the same for all callers
+	}
+	return c
 }
 
 // counterKey is a caller's key as a counter knows it.

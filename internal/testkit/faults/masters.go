@@ -15,6 +15,7 @@ import (
 
 	"github.com/abacus-go/abacus/internal/testkit/history"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/ticket"
 )
 
 // failedOver is the loss of hits by a replica in the place of its master. The roles of
@@ -72,14 +73,10 @@ func cluster(w *world) {
 // is missing.
 func (m *masters) look() (known int64) {
 	answers, asked := make([]servertest.Replication, len(m.servers)), make([]int64, len(m.servers))
-	var all sync.WaitGroup
-	for i, node := range m.servers {
-		all.Go(func() {
-			asked[i] = time.Now().UnixNano()
-			answers[i] = replicationOf(node.Addr)
-		})
-	}
-	all.Wait()
+	ticket.SideBySide(len(m.servers), func(i int) {
+		asked[i] = time.Now().UnixNano()
+		answers[i] = replicationOf(m.servers[i].Addr)
+	})
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known = time.Now().UnixNano()

@@ -35,11 +35,7 @@ func newPlacement(world string) *placement {
 		return nil
 	})
 	for i := range p.counters {
-		c, err := counter.New(keys, counterConfig(world, i, time.Second, time.Now))
-		if err != nil {
-			panic(err) // the configuration of all callers
-		}
-		p.counters[i] = c
+		p.counters[i] = newCounter(keys, world, i, time.Second, time.Now)
 	}
 	return p
 }

@@ -45,19 +45,18 @@ func (w *world) start(links links) error {
 		j.Each, j.Skew = 12, 0
 	}
 	var err error
-	if p.Process, err = child.Start(); err != nil {
+	if p.Process, err = child.Start(j); err != nil {
 		return err
 	}
 	w.mu.Lock()
 	w.processes = append(w.processes, p)
 	w.mu.Unlock()
 	go p.listen()
-	p.order(j)
 	return nil
 }
 
-// order hands the process its job or an order. A dead or dying process gets none.
-func (p *process) order(o any) { _ = p.Tell(o) }
+// order hands the process an order. A dead or dying process gets none.
+func (p *process) order(o order) { _ = p.Tell(o) }
 
 // listen notes what the process tells, until it is dead.
 func (p *process) listen() {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/abacus-go/abacus/internal/testkit/history"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/ticket"
 )
 
 // world is a store, its callers, and the faults of both. Nothing goes from a world to
@@ -260,15 +261,11 @@ func (w *world) close() error {
 	w.mu.Lock()
 	processes := slices.Clone(w.processes)
 	w.mu.Unlock()
-	var all sync.WaitGroup
-	for _, p := range processes {
-		all.Go(func() {
-			if err := p.end(); err != nil {
-				w.fail(err)
-			}
-		})
-	}
-	all.Wait()
+	ticket.SideBySide(len(processes), func(i int) {
+		if err := processes[i].end(); err != nil {
+			w.fail(err)
+		}
+	})
 	if err := w.awaitKnown(time.Now().UnixNano()); err != nil {
 		return err
 	}

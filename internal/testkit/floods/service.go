@@ -47,13 +47,9 @@ type ending struct {
 	Leak     string // goroutines that are left, if any
 }
 
-// serve does the job in its input until the input ends.
-func serve(orders *json.Decoder, stdout *os.File) error {
+// serve does a job until its input ends.
+func serve(j job, in *json.Decoder, stdout *os.File) error {
 	out := json.NewEncoder(stdout)
-	var j job
-	if err := orders.Decode(&j); err != nil {
-		return err
-	}
 	logging.Disable() // of go-redis: its server stands still on purpose
 	before := goleak.IgnoreCurrent()
 	store, closeStore, err := openStore(j.Store, j.Addr)
@@ -65,7 +61,7 @@ func serve(orders *json.Decoder, stdout *os.File) error {
 	if err != nil {
 		return err
 	}
-	if err := listen(lim, orders, out); err != nil {
+	if err := listen(lim, in, out); err != nil {
 		return err
 	}
 	if err := closeStore(); err != nil {
@@ -84,9 +80,11 @@ func serve(orders *json.Decoder, stdout *os.File) error {
 // openStore opens the store of a kind, with all defaults.
 func openStore(kind, addr string) (backend.Store, func() error, error) {
 	if kind == "redis" {
-		return program.Opened(redis.Open("redis://"+addr, redis.Config{}))
+		s, err := redis.Open("redis://"+addr, redis.Config{})
+		return s, s.Close, err
 	}
-	return program.Opened(memcache.New(memcache.Config{}, addr))
+	s, err := memcache.New(memcache.Config{}, addr)
+	return s, s.Close, err
 }
 
 // limiterOf makes the limiter of a job.

@@ -100,7 +100,7 @@ type process struct {
 
 // start starts a service on a store, which is killed at the end of tb.
 func (t *trial) start(tb testing.TB, store string) (*process, error) {
-	p, err := child.Start()
+	p, err := child.Start(job{Store: t.store, Addr: store, Policy: t.policy.name, Services: t.services, Limits: t.limits.String(), Within: t.within})
 	if err != nil {
 		return nil, err
 	}
@@ -109,11 +109,7 @@ func (t *trial) start(tb testing.TB, store string) (*process, error) {
 		_ = p.Wait()
 	})
 	var at string
-	err = p.Tell(job{Store: t.store, Addr: store, Policy: t.policy.name, Services: t.services, Limits: t.limits.String(), Within: t.within})
-	if err == nil {
-		err = p.Lines.Decode(&at)
-	}
-	if err != nil {
+	if err := p.Lines.Decode(&at); err != nil {
 		return nil, fmt.Errorf("a service does not begin: %w", err)
 	}
 	return &process{p, at}, nil

@@ -1,5 +1,5 @@
 // Package program has the parts that the programs of the kit share: a command line and a
-// page, and stores that are closed again.
+// page, and goroutines that are left.
 package program
 
 import (
@@ -14,8 +14,6 @@ import (
 
 	"github.com/alecthomas/kong"
 	"go.uber.org/goleak"
-
-	"github.com/abacus-go/abacus/backend"
 )
 
 // Interrupted is the exit code after an interrupt.
@@ -106,15 +104,4 @@ func Left(known goleak.Option) (stacks string) {
 		stacks = err.Error()
 	}
 	return stacks
-}
-
-// Opened returns a store, if there is one, with the function that closes the store.
-func Opened[S interface {
-	backend.Store
-	Close() error
-}](s S, err error) (backend.Store, func() error, error) {
-	if err != nil {
-		return nil, nil, err
-	}
-	return s, s.Close, nil
 }
