@@ -26,12 +26,12 @@ func newCampaign(runs int, only, match string) *campaign {
 	for i := range scenarios {
 		for j := range policies {
 			s, p := &scenarios[i], &policies[j]
-			if only != "" && only != p.name || !strings.Contains(s.name, match) || !p.tries(s) {
+			if only != "" && only != p.name || !strings.Contains(s.Name, match) || !p.tries(s) {
 				continue
 			}
 			for _, store := range stores {
 				t := &trial{scenario: s, policy: p, store: store, runs: 1}
-				if !s.long {
+				if !s.Long {
 					t.runs = p.runs(runs)
 				}
 				c.trials = append(c.trials, t)
@@ -62,7 +62,7 @@ func (c *campaign) run(ctx context.Context, after func(done ...*trial)) error {
 
 // of returns the trials of the long scenarios, or of the others.
 func (c *campaign) of(long bool) []*trial {
-	return slices.DeleteFunc(slices.Clone(c.trials), func(t *trial) bool { return t.long != long })
+	return slices.DeleteFunc(slices.Clone(c.trials), func(t *trial) bool { return t.Long != long })
 }
 
 // sideBySide runs trials all at once. The first failure ends all of them.

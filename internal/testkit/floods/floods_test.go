@@ -49,7 +49,7 @@ func TestShortFloods(t *testing.T) {
 	turn := rand.IntN(len(stores))
 	for i := range policies {
 		policy := &policies[i]
-		for _, s := range slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return s.name == "stopped for 30 s" }) {
+		for _, s := range slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return s.Name == "stopped for 30 s" }) {
 			s := tiny(s)
 			if !policy.bounded || !policy.tries(&s) || policy.onFailure == limiter.FailClosed && s.services == 1 {
 				continue // there is nothing to break, or the others say it all
@@ -59,7 +59,7 @@ func TestShortFloods(t *testing.T) {
 			if !long.Asked() {
 				on = on[turn%len(on):][:1]
 			}
-			t.Run(policy.name+", "+s.name, func(t *testing.T) {
+			t.Run(policy.name+", "+s.Name, func(t *testing.T) {
 				t.Parallel()
 				var trials []*trial
 				for _, store := range on {
@@ -89,7 +89,7 @@ func TestBrokenPromisesAreFound(t *testing.T) {
 	for _, store := range stores {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
-			s := tiny(flooded(scenario{name: "stopped, fresh", services: 1, stop: standstill}))
+			s := tiny(flooded(scenario{Name: "stopped, fresh", services: 1, stop: standstill}))
 			s.carry = time.Millisecond
 			trial := &trial{scenario: &s, policy: &open, store: store, runs: 1}
 			require.NoError(t, trial.run(t, t.Context()))

@@ -2,8 +2,6 @@ package main
 
 import (
 	_ "embed"
-	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,29 +15,36 @@ var text string
 
 // page is docs/reports/floods.md as the campaign has found it.
 func (c *campaign) page(command string) string {
-	var list strings.Builder
-	for i := range scenarios {
-		if !scenarios[i].long {
-			fmt.Fprintf(&list, "- **%s**: %s.\n", scenarios[i].name, scenarios[i].means)
-		}
-	}
-	return c.Fill(text, command, map[string]any{"Broken": len(c.broken()) > 0, "Scenarios": list.String(),
-		"Short": rows(c.of(false)), "Long": rows(c.of(true)), "Decisions": c.decisions()})
+	return c.Fill(text, command, map[string]any{"Broken": len(c.broken()) > 0, "Scenarios": scenarios, "Short": rows(c.of(false)), "Long": rows(c.of(true)), "All": rows(c.trials)})
 }
 
-// rows is a table with a row for each trial.
-func rows(trials []*trial) string {
-	all := [][]string{{"", "policy", "store", "let through", "bound", "not in the store", "too many there", "median", "99 %", "longest"}}
+// row is a trial in the tables of the page.
+type row struct {
+	Name, Policy, Store, LetThrough, Bound string
+	Lacking, Surplus                       int64
+	Median, Most, Longest                  string
+	Outcomes                               map[string]int64
+	limiter.Stats
+}
+
+func rows(trials []*trial) (all []row) {
 	for _, t := range trials {
 		took := t.times()
-		var lacking, surplus int64
+		r := row{Name: t.Name, Policy: t.policy.name, Store: t.store, LetThrough: t.letThrough(), Bound: t.bound(),
+			Median: quantile(took, 0.5), Most: quantile(took, 0.99), Longest: quantile(took, 1), Outcomes: map[string]int64{}}
 		for _, f := range t.floods {
-			lacking, surplus = lacking+f.lacking, surplus+f.surplus
+			r.Lacking, r.Surplus = r.Lacking+f.lacking, r.Surplus+f.surplus
 		}
-		all = append(all, []string{t.name, t.policy.name, t.store, t.letThrough(), t.bound(), page.Thousands(lacking), page.Thousands(surplus),
-			quantile(took, 0.5), quantile(took, 0.99), quantile(took, 1)})
+		for _, e := range t.ends {
+			for outcome, n := range e.Outcomes {
+				r.Outcomes[outcome] += n
+			}
+			r.Carried, r.Dropped = r.Carried+e.Stats.Carried, r.Dropped+e.Stats.Dropped
+			r.Waited, r.Shed = r.Waited+e.Stats.Waited, r.Shed+e.Stats.Shed
+		}
+		all = append(all, r)
 	}
-	return page.Table(all)
+	return all
 }
 
 // letThrough is the number of hits in the fullest window of each limit, in each run.
@@ -94,26 +99,4 @@ func quantile(sorted []time.Duration, share float64) string {
 		return d.Round(100 * time.Microsecond).String()
 	}
 	return d.Round(time.Millisecond).String()
-}
-
-// decisions is a table of the outcomes, and of the numbers of Limiter.Stats.
-func (c *campaign) decisions() string {
-	all := [][]string{{"", "policy", "store", "outcomes", "carried", "dropped", "waited for a turn", "in vain"}}
-	for _, t := range c.trials {
-		outcomes, stats := map[string]int64{}, limiter.Stats{}
-		for _, e := range t.ends {
-			for outcome, n := range e.Outcomes {
-				outcomes[outcome] += n
-			}
-			stats.Carried, stats.Dropped = stats.Carried+e.Stats.Carried, stats.Dropped+e.Stats.Dropped
-			stats.Waited, stats.Shed = stats.Waited+e.Stats.Waited, stats.Shed+e.Stats.Shed
-		}
-		var parts []string
-		for _, outcome := range slices.Sorted(maps.Keys(outcomes)) {
-			parts = append(parts, page.Thousands(outcomes[outcome])+" "+outcome)
-		}
-		all = append(all, []string{t.name, t.policy.name, t.store, strings.Join(parts, ", "),
-			page.Thousands(stats.Carried), page.Thousands(stats.Dropped), page.Thousands(stats.Waited), page.Thousands(stats.Shed)})
-	}
-	return page.Table(all)
 }

@@ -11,7 +11,7 @@ import (
 // scenario is a kind of flood: some services, their rule, the requests and the
 // standstill of the store.
 type scenario struct {
-	name, means string // on the page
+	Name, Means string // for the page
 	services    int
 	limits      counter.Limits
 	within      time.Duration // of a decision; zero: the limiter's default
@@ -25,7 +25,7 @@ type scenario struct {
 	requests    int           // at least
 	pause       time.Duration // of a connection between two requests, in the mean
 	carry       time.Duration // after the flood the store has all hits within so long
-	long        bool          // there is a single run, side by side with those of other long scenarios
+	Long        bool          // there is a single run, side by side with those of other long scenarios
 }
 
 const (
@@ -57,29 +57,29 @@ func flooded(s scenario) scenario {
 
 // stopped is a scenario of a long standstill under the requests of many users.
 func stopped(s scenario) scenario {
-	s.limits, s.carry, s.users, s.connections, s.requests, s.long = several, carry, 60, 120, 1, true
+	s.limits, s.carry, s.users, s.connections, s.requests, s.Long = several, carry, 60, 120, 1, true
 	s.pause, s.lead, s.tail = time.Second, 5*time.Second, 5*time.Second
 	return s
 }
 
 // scenarios are all scenarios, in the order of the page.
 var scenarios = []scenario{
-	flooded(scenario{name: "overload, used up", services: 1, usedUp: true,
-		means: "the key is used up before the flood"}),
-	flooded(scenario{name: "overload, fresh", services: 1,
-		means: "the flood itself uses the key up"}),
-	flooded(scenario{name: "overload, fresh, three services", services: 3,
-		means: "the same, over three processes"}),
-	flooded(scenario{name: "stopped, used up", services: 1, usedUp: true, stop: standstill,
-		means: "the store stands still for 2.5 s from the first request on"}),
-	flooded(scenario{name: "stopped, fresh", services: 1, stop: standstill, lead: 100 * time.Millisecond,
-		means: "the store stands still for 2.5 s, from an instant in the first 0.1 s on"}),
-	flooded(scenario{name: "stopped, fresh, three services", services: 3, stop: standstill, lead: 100 * time.Millisecond,
-		means: "the same, over three processes"}),
-	stopped(scenario{name: "stopped for 30 s", services: 1, stop: 30 * time.Second}),
-	stopped(scenario{name: "stopped for a minute", services: 1, stop: time.Minute}),
-	stopped(scenario{name: "stopped for a minute, three services", services: 3, stop: time.Minute}),
-	stopped(scenario{name: "stopped 20 times for 1.5 s", services: 1, stop: 1500 * time.Millisecond, again: 19}),
+	flooded(scenario{Name: "overload, used up", services: 1, usedUp: true,
+		Means: "the key is used up before the flood"}),
+	flooded(scenario{Name: "overload, fresh", services: 1,
+		Means: "the flood itself uses the key up"}),
+	flooded(scenario{Name: "overload, fresh, three services", services: 3,
+		Means: "the same, over three processes"}),
+	flooded(scenario{Name: "stopped, used up", services: 1, usedUp: true, stop: standstill,
+		Means: "the store stands still for 2.5 s from the first request on"}),
+	flooded(scenario{Name: "stopped, fresh", services: 1, stop: standstill, lead: 100 * time.Millisecond,
+		Means: "the store stands still for 2.5 s, from an instant in the first 0.1 s on"}),
+	flooded(scenario{Name: "stopped, fresh, three services", services: 3, stop: standstill, lead: 100 * time.Millisecond,
+		Means: "the same, over three processes"}),
+	stopped(scenario{Name: "stopped for 30 s", services: 1, stop: 30 * time.Second}),
+	stopped(scenario{Name: "stopped for a minute", services: 1, stop: time.Minute}),
+	stopped(scenario{Name: "stopped for a minute, three services", services: 3, stop: time.Minute}),
+	stopped(scenario{Name: "stopped 20 times for 1.5 s", services: 1, stop: 1500 * time.Millisecond, again: 19}),
 }
 
 // longest is the longest window, and its Max.

@@ -43,7 +43,7 @@ type flood struct {
 	carried  time.Duration   // from the last answer until the store has counted all
 }
 
-func (t *trial) String() string { return t.policy.name + ", " + t.store + ", " + t.name }
+func (t *trial) String() string { return t.policy.name + ", " + t.store + ", " + t.Name }
 
 // run makes all runs on a store of its own. Servers and services end with tb.
 func (t *trial) run(tb testing.TB, ctx context.Context) error {

@@ -1,4 +1,4 @@
-// Package page has the parts that the pages of the test programs share: tables,
+// Package page has the parts that the pages of the test programs share:
 // numbers, and when, on which machine and of which versions a page is.
 package page
 
@@ -39,18 +39,6 @@ func (r *Run) Fill(text, command string, parts map[string]any) string {
 	page := template.New("page").Option("missingkey=error").Funcs(template.FuncMap{"n": Thousands})
 	if err := template.Must(page.Parse(text)).Execute(&b, parts); err != nil {
 		panic(err) // a part is missing
-	}
-	return b.String()
-}
-
-// Table writes rows of cells, the first being the head.
-func Table(rows [][]string) string {
-	var b strings.Builder
-	for i, row := range rows {
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
-		if i == 0 {
-			b.WriteString(strings.Repeat("|---", len(row)) + "|\n")
-		}
 	}
 	return b.String()
 }

@@ -11,7 +11,3 @@ func TestThousands(t *testing.T) {
 		require.Equal(t, want, Thousands(n))
 	}
 }
-
-func TestTable(t *testing.T) {
-	require.Equal(t, "| store | hits |\n|---|---|\n| redis | 1 |\n", Table([][]string{{"store", "hits"}, {"redis", "1"}}))
-}
