@@ -24,25 +24,30 @@ PACKAGES = 91
 # No debugger reads the binaries: without its tables they link in two thirds of the time,
 # and without cgo, which the race detector alone needs, in three quarters of that.
 # Vet has a turn of its own in check; before each test it would read all that is imported.
+# Without the tag gin brings a codec along that no example uses: half a minute to compile.
 AT_ONCE = 4
 export CGO_ENABLED = 0
-TEST = $(GO) test -vet=off -parallel $(AT_ONCE) -ldflags=-w
+TEST = $(GO) test -vet=off -parallel $(AT_ONCE) -ldflags=-w -tags=nomsgpack
 
 # The packages of the root module that take longest begin first: none of them runs
 # alone at the end.
 FIRST = ./backend/redis ./internal/testkit/faults ./limiter ./internal/testkit/servertest
 
+# While programs are installed, modules are loaded and the tests compiled: on a fresh
+# machine neither waits for the other.
 # The site is made in any case, for its links: a result from the cache of go test knows
 # nothing of pages outside of the module.
 # FLAGS are more flags of go test. The result of a package that has no long form is
 # answered from the cache when check comes after test.
 FLAGS =
 
-test: servers ## the tests of all modules: each promise, in minutes. ABACUS_TESTS=long for all
-	@found=0; for module in $(MODULES); do found=$$(( found + $$(cd $$module && $(GO) list ./... | wc -l) )); done; \
+test: ## the tests of all modules: each promise, in minutes. ABACUS_TESTS=long for all
+	@sh internal/testkit/servertest/install.sh & servers=$$!; \
+	found=0; for module in $(MODULES); do found=$$(( found + $$(cd $$module && $(GO) list ./... | wc -l) )); done; \
+	$(GO) list -export -test -deps ./... >/dev/null; wait $$servers || exit 1; \
 	if [ $$found -ne $(PACKAGES) ]; then echo "$$found packages, want $(PACKAGES): see the Makefile"; exit 1; fi
 	(set -e; $(MAKE) site SITE=-short; for module in $(PAGES); do (cd $$module && $(TEST) -p 1 -timeout 15m $(FLAGS) ./...); done) & pages=$$!; \
-	(set -e; for module in $(OTHERS); do (cd $$module && $(TEST) -p 1 -timeout 15m $(FLAGS) ./...); done) & others=$$!; \
+	(set -e; for module in $(OTHERS); do (cd $$module && $(TEST) -p 2 -timeout 15m $(FLAGS) ./...); done) & others=$$!; \
 	$(TEST) -p $(AT_ONCE) -timeout 15m $(FLAGS) $(FIRST) ./...; failed=$$?; wait $$pages || failed=1; wait $$others || failed=1; exit $$failed
 
 # These packages start no goroutine, nor do their tests with -race; those that they call are

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs the programs that the tests start, where they are missing: memcached
 # and redis-server, with redis-cli. A sentinel is redis-server by another name.
-# And curl and node with npm, clients that are not Go's, chromium, which looks at
-# pages, and nginx, caddy and haproxy, the proxies of docs/http.md.
+# And curl, a client that is not Go's, chromium, which looks at pages, and nginx, caddy
+# and haproxy, the proxies of docs/http.md. The long form of the tests has clients of npm.
 #
 # It installs on Debian and its kin only, and only as root or in CI. Elsewhere
 # it says what to install and fails, so that no test runs without its server.
@@ -18,8 +18,10 @@ have memcached    || { packages="$packages memcached"    services="$services mem
 have redis-server || { packages="$packages redis-server" services="$services redis-server"; }
 have redis-cli    || { packages="$packages redis-tools"; }
 have curl         || { packages="$packages curl"; }
-have node         || { packages="$packages nodejs"; }
-have npm          || { packages="$packages npm"; }
+if [ "${ABACUS_TESTS:-}" = long ]; then # with npm come 300 packages
+	have node || { packages="$packages nodejs"; }
+	have npm  || { packages="$packages npm"; }
+fi
 have nginx        || { packages="$packages nginx-light"  services="$services nginx"; }
 have caddy        || { packages="$packages caddy"        services="$services caddy"; }
 have haproxy      || { packages="$packages haproxy"      services="$services haproxy"; }
@@ -41,7 +43,7 @@ have apt-get || refuse 'there is no apt-get here to install them with'
 if [ "$(id -u)" != 0 ]; then
 	[ -n "${CI:-}" ] || refuse 'only root or CI installs them'
 	sudo -n true 2>/dev/null || refuse 'sudo asks for a password'
-	exec sudo -n sh "$0"
+	exec sudo -n ABACUS_TESTS="${ABACUS_TESTS:-}" sh "$0"
 fi
 
 # The maintainer scripts ask policy-rc.d before they start a service: 101 is
