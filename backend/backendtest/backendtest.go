@@ -47,7 +47,7 @@ func Run(t *testing.T, open func(t testing.TB) backend.Store) {
 		t.Run(form.name, func(t *testing.T) {
 			start := func(t testing.TB, c check) <-chan error {
 				store, done := form.dress(open(t)), make(chan error, 1)
-				go func() { done <- c.hold(store, thrift()) }()
+				go func() { done <- c.hold(store, thrift(), nil) }()
 				return done
 			}
 			// Cases that wait for the clock begin first and are waited for last.
@@ -113,15 +113,16 @@ func some[T any](s *subject, rows []T) []T {
 	return rows[:min(len(rows), (6*len(rows)+s.thrift-1)/s.thrift)]
 }
 
-// hold runs the case on a store, with its scripts and races divided by thrift. The
-// error says what is wrong, and by which rule.
-func (c check) hold(store backend.Store, thrift int) error {
+// hold runs the case on a store, with its scripts and races divided by thrift; contents
+// is nil unless the case looks into the server. The error says what is wrong, and by
+// which rule.
+func (c check) hold(store backend.Store, thrift int, contents Contents) error {
 	seed := rand.Uint64()
 	if given, err := strconv.ParseUint(os.Getenv("BACKENDTEST_SEED"), 10, 64); err == nil {
 		seed = given
 	}
-	s := &subject{Store: store, prefix: freshPrefix(), thrift: thrift, seed: seed, rand: rand.New(rand.NewPCG(seed, 0))}
-	if c.is&waits == 0 {
+	s := &subject{Store: store, prefix: freshPrefix(), thrift: thrift, seed: seed, rand: rand.New(rand.NewPCG(seed, 0)), contents: contents}
+	if c.is&(waits|compares) == 0 {
 		s.model = oracle.NewStore()
 	}
 	s.taker, _ = backend.As[backend.Atomic](store)
@@ -148,6 +149,10 @@ type subject struct {
 	// model is the contract, to which every answer to do and take is held. Nil: the
 	// case compares, as after calls side by side or in the time of the world.
 	model *oracle.Store
+
+	// stale reports whether a call at an instant, whose label is stale, is to be made
+	// again by AnyLabel. Nil: each is.
+	stale func(now time.Time, err error) bool
 }
 
 // with returns s with another model.

@@ -152,7 +152,7 @@ func TestTheSuiteBites(t *testing.T) {
 					if hide {
 						store = struct{ backend.Store }{store}
 					}
-					err = c.hold(store, max(1, few-4)) // few rounds first, then all
+					err = c.hold(store, max(1, few-4), nil) // few rounds first, then all
 				}
 				require.Error(t, err, "the case %q does not see it", c.name)
 				require.Contains(t, err.Error(), "rule: "+c.rule)
@@ -181,8 +181,8 @@ func TestTheUnbrokenPass(t *testing.T) {
 // labels of which nothing is known any more.
 func TestWhoDropsAndSaysSoPasses(t *testing.T) {
 	store := newServer("drops by label")
-	require.NoError(t, find(t, "labels in any order").hold(store, 1))
-	require.NoError(t, find(t, "labels in any order").hold(struct{ backend.Store }{store}, 1))
+	require.NoError(t, find(t, "labels in any order").hold(store, 1, nil))
+	require.NoError(t, find(t, "labels in any order").hold(struct{ backend.Store }{store}, 1, nil))
 	require.NotEmpty(t, store.dropped)
 }
 
@@ -221,7 +221,7 @@ func TestEraseBites(t *testing.T) {
 			}
 			t.Run(fault+"/"+e.name, func(t *testing.T) {
 				s := newServer(fault)
-				err := e.on(s.contents).hold(s, 1)
+				err := e.hold(s, 1, s.contents)
 				require.Error(t, err)
 				require.Contains(t, err.Error(), "rule: "+e.rule)
 			})

@@ -14,9 +14,10 @@ type check struct {
 type kind uint8
 
 const (
-	takes   kind = 1 << iota // it is about Take
-	instead                  // of Do alone it asks in another way
-	waits                    // it waits for the clock of the world
+	takes    kind = 1 << iota // it is about Take
+	instead                   // of Do alone it asks in another way
+	waits                     // it waits for the clock of the world
+	compares                  // it compares by itself, as after calls side by side
 )
 
 // checks are all cases.
@@ -30,11 +31,11 @@ var checks = []check{
 		"Slot.Count belongs to its Slot, in whatever order they are given"},
 	{"spans are answered in their places", spansInPlace, 0,
 		"Span.Counts[i] is bucket First+i, of spans of any number, order and length, which may overlap"},
-	{"an op adds and reads", addAndRead, 0,
+	{"an op adds and reads", addAndRead, compares,
 		"additions and reads may happen in any order, each bucket by itself; with Ordered the reads came last"},
 	{"taking back stops at zero", stopsAtZero, 0,
 		"Op.N below zero takes back: a bucket stops at 0, and one that is not there stays away"},
-	{"taking back tier by tier", tierByTier, 0,
+	{"taking back tier by tier", tierByTier, compares,
 		"what is taken back may be named in some tiers only; it must be gone when all tiers were named"},
 
 	// Numbers of every size, keys and dates.
@@ -54,25 +55,25 @@ var checks = []check{
 		"additions, reads and steps count exactly, however many buckets a key has"},
 
 	// Lives of buckets.
-	{"buckets live for their TTL", livesAndGoes, waits,
+	{"buckets live for their TTL", watched((*subject).livesAndGoes), waits,
 		"Slot.TTL: how long the bucket must live from Op.Now on if it is created now; and not for ever"},
 	{"long lives", longLives, waits,
 		"Slot.TTL is a duration, up to 367 days and some"},
 
 	// Callers side by side, and callers who give up.
-	{"places are distinct", distinctPlaces, 0,
+	{"places are distinct", distinctPlaces, compares,
 		"each addition is atomic: no two that succeed return the same place"},
-	{"a crowd adds and takes back", inAndOut, 0,
+	{"a crowd adds and takes back", inAndOut, compares,
 		"each addition is atomic, and so is each taking back"},
-	{"a crowd on many keys", manyKeys, 0,
+	{"a crowd on many keys", manyKeys, compares,
 		"a Store is used by many goroutines at once, and answers each what it has asked"},
 	{"ordered reads come last", orderedReads, 0,
 		"with Request.Ordered filled in, every bucket was read after all additions of the request; Do fills in false otherwise"},
 	{"too late to begin", tooLate, 0,
 		"when ctx is done or the Deadline has passed already, Do, Take, Forget and Forgotten return an error and send nothing"},
-	{"calls cut short", cutShort, 0,
+	{"calls cut short", cutShort, compares,
 		"an error leaves only what its Slots say for certain, and takes nobody else's; no nil unless all was done"},
-	{"the op is the caller's again", ownership, instead,
+	{"the op is the caller's again", ownership, instead | compares,
 		"op and all that it points to belong to the caller as soon as Do returns"},
 
 	// Take.
@@ -94,11 +95,11 @@ var checks = []check{
 		"Forget sets all counts of the key to zero, of every tier and of any label, and touches no other key"},
 	{"counting goes on after a Forget", countsOn, 0,
 		"a hit that is added after a Forget counts, whatever its label"},
-	{"a Forget is remembered", remembers, 0,
+	{"a Forget is remembered", remembers, compares,
 		"Forgotten is the newest Label that is remembered of the key, 0 if there is none"},
-	{"a Forget is remembered as long as asked", remembersFor, waits,
+	{"a Forget is remembered as long as asked", watched((*subject).remembersFor), waits,
 		"Forgetting.Remember: how long at least, from Now on"},
-	{"forgetting in a crowd", forgetsInACrowd, 0,
+	{"forgetting in a crowd", forgetsInACrowd, compares,
 		"Forget touches no other key, and leaves nothing that was there when it began"},
 
 	// A whole Counter, by the atomic step of the store or by ticket.

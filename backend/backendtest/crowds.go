@@ -10,7 +10,6 @@ import (
 
 func distinctPlaces(s *subject) {
 	const callers, calls = 64, 20
-	s = s.with(nil)
 	var got [callers * calls][]int64
 	together(callers, func(i int) {
 		for j := range calls {
@@ -31,7 +30,6 @@ func distinctPlaces(s *subject) {
 
 func inAndOut(s *subject) {
 	const callers, calls = 32, 20
-	s = s.with(nil)
 	together(callers, func(i int) {
 		at := noon.Add(time.Duration(i%4) * time.Second)
 		for j := range calls {
@@ -71,7 +69,6 @@ func orderedReads(s *subject) {
 
 func manyKeys(s *subject) {
 	callers, calls := 32, min(40, 160/s.thrift)
-	s = s.with(nil)
 	// Every caller has a key of its own, between the keys of the other callers, and
 	// all share a key.
 	together(callers, func(i int) {

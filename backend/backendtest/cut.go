@@ -73,7 +73,6 @@ func fails(what string, call func() error) {
 // of another call.
 func cutShort(s *subject) {
 	callers, calls := 16, min(60, 240/s.thrift)
-	s = s.with(nil)
 	var certain [3]atomic.Int64
 	var attempts atomic.Int64
 	together(callers, func(i int) {
@@ -128,7 +127,6 @@ func (s *subject) cutCall(wait time.Duration, cancels bool, certain *[3]atomic.I
 // for anybody that still reads or writes the request. The race detector sees more.
 func ownership(s *subject) {
 	const callers, calls = 8, 60
-	s = s.with(nil)
 	var mu sync.Mutex
 	var spoilt []*backend.Request
 	var attempts atomic.Int64

@@ -123,7 +123,6 @@ func countsOn(s *subject) {
 // 1970, out of order. A key is hit before, since of one without counts nothing
 // need be remembered.
 func remembers(s *subject) {
-	s = s.with(nil)
 	hit := func(key string) { s.add(dayLadder, key, noon, 1) }
 	const remember = 26 * time.Hour
 	now := noon.UnixNano()
@@ -157,10 +156,6 @@ func remembers(s *subject) {
 // remembersFor watches what is remembered in the time of the world: for two
 // seconds and a half, for longer than memcached's 30 days and the 2^31 ms of an
 // int32, and where another Forget comes that asks for less.
-func remembersFor(s *subject) {
-	watched(s.remembersFor)
-}
-
 func (s *subject) remembersFor(try int) {
 	const short, day = 2500 * time.Millisecond, 24 * time.Hour
 	began := time.Now()
@@ -193,7 +188,6 @@ func (s *subject) remembersFor(try int) {
 // the forgetting ends.
 func forgetsInACrowd(s *subject) {
 	callers, calls := 8, min(60, 240/s.thrift)
-	s = s.with(nil)
 	var forgetters atomic.Int64
 	forgetters.Store(int64(callers / 2))
 	together(callers, func(i int) {

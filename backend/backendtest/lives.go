@@ -19,14 +19,16 @@ const goneBy = 12 * time.Second
 var errUnwatched = errors.New("nobody looked in the last quarter of a life")
 
 // watched runs a watch of lives again, on other keys, while it is errUnwatched.
-func watched(watch func(try int)) {
-	var err error
-	for try := range 10 {
-		if err = caught(func() { watch(try) }); !errors.Is(err, errUnwatched) {
-			break
+func watched(watch func(s *subject, try int)) func(*subject) {
+	return func(s *subject) {
+		var err error
+		for try := range 10 {
+			if err = caught(func() { watch(s, try) }); !errors.Is(err, errUnwatched) {
+				break
+			}
 		}
+		must(err)
 	}
-	must(err)
 }
 
 // lived is knowledge that a store must keep for a time.
@@ -60,11 +62,8 @@ func watch(began time.Time, lives []lived, more func(age time.Duration) bool) {
 
 // livesAndGoes watches, in the time of the world, buckets that expire: of a key
 // with a single hit, and of a key with hits all the time.
-func livesAndGoes(s *subject) {
-	watched(func(try int) { s.livesAndGoes(fmt.Sprint("once", try), fmt.Sprint("fed", try)) })
-}
-
-func (s *subject) livesAndGoes(once, fed string) {
+func (s *subject) livesAndGoes(try int) {
+	once, fed := fmt.Sprint("once", try), fmt.Sprint("fed", try)
 	l, began := shortLife, time.Now()
 	for _, key := range []string{once, fed} {
 		s.add(l, key, began, 5)

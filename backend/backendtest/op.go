@@ -55,18 +55,44 @@ func (s *subject) request(l tiers.Ladder, key string, at time.Time, n int64) *ba
 	return &backend.Request{Key: s.key(key), Ladder: l, Now: at, N: n, Add: chain(l, at, 0)}
 }
 
+// call makes a call by a caller whose clock is at now, and again by AnyLabel if the label
+// is stale, unless s.stale is against it.
+func (s *subject) call(now time.Time, anyLabel *bool, call func() error) error {
+	err := call()
+	if !errors.Is(err, backend.ErrStaleLabel) || s.stale != nil && !s.stale(now, err) {
+		return err
+	}
+	*anyLabel = true
+	if err = call(); errors.Is(err, backend.ErrStaleLabel) {
+		failf("by AnyLabel: %w", err)
+	}
+	*anyLabel = false
+	return err
+}
+
+// answered reports whether the error of a call is not that of a stale label, and stops
+// the case at any other error.
+func answered(err error) bool {
+	if errors.Is(err, backend.ErrStaleLabel) {
+		return false
+	}
+	must(err)
+	return true
+}
+
 // do is Do, with all the time in the world, by a caller whose clock stands
 // still: a label that is stale is asked with again, and AnyLabel. An answer that the
 // model has not, or a request that is another than it was, stops the case.
 func (s *subject) do(op *backend.Request) error {
 	op.Deadline = time.Now().Add(enough)
 	slots, spans := slices.Clone(op.Add), slices.Clone(op.Read)
-	err := s.Do(context.Background(), op)
-	if errors.Is(err, backend.ErrStaleLabel) && !op.AnyLabel {
-		again := *op
-		again.AnyLabel = true
-		err = s.Do(context.Background(), &again)
-	}
+	err := s.call(op.Now, &op.AnyLabel, func() error {
+		err := s.Do(context.Background(), op)
+		if errors.Is(err, backend.ErrStaleLabel) {
+			same("slots of an addition that was stale", countsOf(op.Add), []int64{0})
+		}
+		return err
+	})
 	for i, slot := range op.Add {
 		if slot.Bucket != slots[i].Bucket || slot.TTL != slots[i].TTL {
 			failf("slot %d was %v, and is %v", i, slots[i].Bucket, slot.Bucket)

@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -19,9 +20,14 @@ type sequence struct {
 	ladders []tiers.Ladder // of keys 0, 1 and 2
 	slack   time.Duration
 	clock   time.Time
-	steps   script.Steps
-	added   []addition // by Do, not taken back yet
+	added   []addition // not taken back yet
 	said    []string   // what was done, for who has to look for the mistake
+}
+
+// steps is a sequence in which time goes on by every step.
+type steps struct {
+	sequence
+	script.Steps
 }
 
 type addition struct {
@@ -44,14 +50,14 @@ func againstModel(s *subject) {
 		for j, slack := range []time.Duration{0, 150 * time.Millisecond, 5 * time.Second} {
 			own := s.with(oracle.NewStore())
 			own.prefix += fmt.Sprint(i, "-", j, "-")
-			q := &sequence{subject: own, ladders: slices.Repeat(ladders, 3)[:3], slack: slack, clock: noon}
+			q := &steps{sequence: sequence{subject: own, ladders: slices.Repeat(ladders, 3)[:3], slack: slack, clock: noon}}
 			q.run(500 / s.thrift)
 		}
 	}
 }
 
-func (q *sequence) run(n int) {
-	q.steps = script.NewSteps(q.rand, q.clock, q.ladders...)
+func (q *steps) run(n int) {
+	q.Steps = script.NewSteps(q.rand, q.clock, q.ladders...)
 	after(&q.said, func() {
 		for range n {
 			during(q.next, "on ladders %s with slack %s", q.ladders, q.slack)
@@ -73,7 +79,7 @@ func (q *sequence) say(format string, args ...any) {
 	q.said = append(q.said, fmt.Sprintf(format, args...))
 }
 
-func (q *sequence) weight() int64 {
+func (q *steps) weight() int64 {
 	if q.rand.IntN(12) == 0 {
 		return 1 + q.rand.Int64N(1<<20)
 	}
@@ -81,31 +87,21 @@ func (q *sequence) weight() int64 {
 }
 
 // time goes on, and now and then back; a label is late by up to the slack.
-func (q *sequence) time() time.Time {
-	q.clock = time.Unix(0, q.steps.Next(q.clock.UnixNano()))
+func (q *steps) time() time.Time {
+	q.clock = time.Unix(0, q.Next(q.clock.UnixNano()))
 	if q.rand.IntN(64) == 0 { // the clock is set back
-		q.clock = q.clock.Add(-time.Duration(q.rand.Int64N(int64(q.steps.Window()))))
+		q.clock = q.clock.Add(-time.Duration(q.rand.Int64N(int64(q.Window()))))
 	}
 	return q.clock.Add(-time.Duration(q.rand.Int64N(int64(q.slack) + 1)))
 }
 
-func (q *sequence) next() {
+func (q *steps) next() {
 	at, key := q.time(), q.rand.IntN(len(q.ladders))
 	switch q.rand.IntN(10) {
 	case 0, 1:
-		n := q.weight()
-		q.say("%d add %d %d", at.UnixNano(), key, n)
-		q.added = append(q.added, addition{key, at, n})
-		q.change(key, at, at, n)
+		q.add(key, at, q.weight())
 	case 2:
-		if len(q.added) == 0 {
-			return
-		}
-		i := q.rand.IntN(len(q.added))
-		a := q.added[i]
-		q.added = slices.Delete(q.added, i, i+1)
-		q.say("%d take back %d %d of %d", at.UnixNano(), a.key, a.n, a.at.UnixNano())
-		q.change(a.key, at, a.at, -a.n)
+		q.takeBack(at, math.MaxInt64)
 	case 3:
 		q.look(key, at)
 	default:
@@ -118,7 +114,7 @@ func (q *sequence) next() {
 		if !slices.ContainsFunc(step.Keys, func(k backend.TakeKey) bool { return k.Soft }) {
 			step.Times, step.Taken = q.rand.Int64N(8)*q.rand.Int64N(2), garbage
 		}
-		q.say("%d take, peek %v, times %d", at.UnixNano(), step.Peek, step.Times)
+		q.say("%s take, peek %v, times %d", at.Sub(noon), step.Peek, step.Times)
 		for i, k := range step.Keys {
 			q.say("\t%s %d under %s soft %v", demands[i].key, k.N, demands[i].limits, k.Soft)
 		}
@@ -128,12 +124,12 @@ func (q *sequence) next() {
 }
 
 // demands are random demands of a key, and mostly of no other.
-func (q *sequence) demands(key int) (demands []demand) {
+func (q *steps) demands(key int) (demands []demand) {
 	for i := range 1 + q.rand.IntN(2)*q.rand.IntN(len(q.ladders)) {
 		k := (key + i) % len(q.ladders)
 		d := demand{key: fmt.Sprint(k), n: q.weight(), ladder: q.ladders[k], soft: q.rand.IntN(4) == 0}
 		for range 1 + q.rand.IntN(3) {
-			limit := q.steps.Limit(d.n + q.rand.Int64N(20))
+			limit := q.Limit(d.n + q.rand.Int64N(20))
 			if q.rand.IntN(4) == 0 {
 				limit.Max = backend.MaxCount
 			}
@@ -148,14 +144,36 @@ func (q *sequence) demands(key int) (demands []demand) {
 }
 
 // change adds n to the buckets of a key that hold at, by a caller whose clock is at now.
-func (q *sequence) change(key int, now, at time.Time, n int64) {
+func (q *sequence) change(key int, now, at time.Time, n int64) bool {
 	op := q.request(q.ladders[key], fmt.Sprint(key), at, n)
 	op.Now, op.Add = now, chain(q.ladders[key], at, q.slack)
-	must(q.do(op))
+	return answered(q.do(op))
+}
+
+func (q *sequence) add(key int, at time.Time, n int64) {
+	q.say("%s add %d %d", at.Sub(noon), key, n)
+	if q.change(key, at, at, n) {
+		q.added = append(q.added, addition{key, at, n})
+	}
+}
+
+// takeBack takes back one of the additions, unless it is older than a time.
+func (q *sequence) takeBack(now time.Time, oldest time.Duration) {
+	if len(q.added) == 0 {
+		return
+	}
+	i := q.rand.IntN(len(q.added))
+	a := q.added[i]
+	if now.Sub(a.at) >= oldest {
+		return
+	}
+	q.added = slices.Delete(q.added, i, i+1)
+	q.say("%s take back %d %d of %s", now.Sub(noon), a.key, a.n, a.at.Sub(noon))
+	q.change(a.key, now, a.at, -a.n)
 }
 
 // look reads what is around at, in every tier.
-func (q *sequence) look(key int, at time.Time) {
+func (q *steps) look(key int, at time.Time) {
 	var spans []backend.Span
 	for _, b := range q.ladders[key].Buckets(at) {
 		spans = append(spans, span(b.Width, b.Index-5, 8))

@@ -2,7 +2,6 @@ package backendtest
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/abacus-go/abacus/backend"
@@ -56,12 +55,7 @@ func (s *subject) taking(l tiers.Ladder, now time.Time, n int64, skew time.Durat
 // still, as in do. An answer that the model has not stops the case.
 func (s *subject) take(t *backend.TakeRequest) error {
 	t.Deadline = time.Now().Add(enough)
-	err := s.taker.Take(context.Background(), t)
-	if errors.Is(err, backend.ErrStaleLabel) && !t.AnyLabel {
-		t.AnyLabel = true
-		err = s.taker.Take(context.Background(), t)
-		t.AnyLabel = false
-	}
+	err := s.call(t.Now, &t.AnyLabel, func() error { return s.taker.Take(context.Background(), t) })
 	if err == nil && s.model != nil {
 		must(s.model.Take(t))
 	}
