@@ -48,7 +48,7 @@ func (c *campaign) run(ctx context.Context, during func(c *campaign)) error {
 		}
 	}
 	// A failure of the stage ends a goroutine, but not this goroutine.
-	c.inParallel(func(w *world) error { return w.open() })
+	c.inParallel((*world).open)
 	if err := c.stage.Err(); err != nil {
 		return err
 	}
@@ -67,26 +67,19 @@ func (c *campaign) run(ctx context.Context, during func(c *campaign)) error {
 			during(c)
 		})
 	})
-	c.inParallel(func(w *world) error {
-		w.suffer(random(c.seed, w.number, 1<<20))
-		return nil
-	})
+	c.inParallel(func(w *world) { w.suffer(random(c.seed, w.number, 1<<20)) })
 	c.End()
-	c.inParallel(func(w *world) error { return w.close() })
+	c.inParallel((*world).close)
 	close(checked)
 	checks.Wait()
 	return c.stage.Err()
 }
 
 // inParallel calls do for each world, and waits for all of them.
-func (c *campaign) inParallel(do func(w *world) error) {
+func (c *campaign) inParallel(do func(w *world)) {
 	var all sync.WaitGroup
 	for _, w := range c.worlds {
-		all.Go(func() {
-			if err := do(w); err != nil {
-				w.fail(err)
-			}
-		})
+		all.Go(func() { do(w) })
 	}
 	all.Wait()
 }

@@ -22,9 +22,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// plants are breaks for the store of a process. With a plant a test proves the
+// plants are breaks for the store of a process, and none. With a plant a test proves the
 // campaign.
-var plants = map[string]func(backend.Store) backend.Store{}
+var plants = map[string]func(backend.Store) backend.Store{"": func(s backend.Store) backend.Store { return s }}
 
 // serve does a job by the orders in its input.
 func serve(j job, orders *json.Decoder, out *os.File) error {
@@ -35,15 +35,11 @@ func serve(j job, orders *json.Decoder, out *os.File) error {
 	if err != nil {
 		return err
 	}
-	if plant := plants[j.Plant]; plant != nil {
-		store = plant(store)
-	}
+	plant := plants[j.Plant]
+	store = plant(store)
 	days := store
 	if worldKind(j.World) == "memory" { // which expires by the clocks of its callers
-		days = memory.New(memory.Config{})
-		if plant := plants[j.Plant]; plant != nil {
-			days = plant(days)
-		}
+		days = plant(memory.New(memory.Config{}))
 	}
 	var ids atomic.Uint64
 	ids.Store(uint64(j.Process) << 40)

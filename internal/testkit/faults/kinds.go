@@ -78,7 +78,7 @@ var kinds = []kind{
 		do: func(s *strike) { s.process.stop(s.long()) }},
 	{Name: "caller process killed", Means: "SIGKILL, and another one in its place", weight: 2, where: everywhere, severs: true,
 		do: func(s *strike) {
-			s.while(s.short(), s.process.kill, func() { s.report(s.start(s.process.links)) })
+			s.while(s.short(), s.process.kill, func() { s.start(s.process.links) })
 		}},
 	{Name: standsStill, Means: "between reading its clock and using the reading, for up to 300 ms, in memory up to 3 s", where: none},
 	{Name: "link silent", Means: "nothing arrives, either way, for 10 ms to 2.5 s", weight: 6, where: network,

@@ -69,12 +69,10 @@ func (w *world) keysOn(node *servertest.Server) keySet {
 // the new list.
 func (s *strike) moving() keySet {
 	old := s.members
-	var next []string
+	next := s.addrs
 	if len(old) == len(s.addrs) {
 		i := s.rng.IntN(len(old))
 		next = slices.Concat(old[:i], old[i+1:])
-	} else {
-		next = s.addrs
 	}
 	s.next = next
 	return func(ladder int, key string) bool {
@@ -90,6 +88,6 @@ func (s *strike) relist() {
 	s.mu.Unlock()
 	for _, p := range processes {
 		s.report(p.end())
-		s.report(s.start(p.links))
+		s.start(p.links)
 	}
 }

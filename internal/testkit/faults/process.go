@@ -6,6 +6,7 @@ import (
 
 	"github.com/abacus-go/abacus/internal/testkit/child"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // process is a caller process of a world, seen from the campaign.
@@ -28,7 +29,7 @@ type process struct {
 type pause struct{ from, to int64 }
 
 // start starts a process of the world, with a number of its own.
-func (w *world) start(links links) error {
+func (w *world) start(links links) {
 	w.mu.Lock()
 	w.started++
 	number, members := w.number*1000+w.started, w.members
@@ -44,15 +45,11 @@ func (w *world) start(links links) error {
 		j.Prefix = fmt.Sprintf("%s-%d", w.prefix, number) // a store of its own
 		j.Each, j.Skew = 12, 0
 	}
-	var err error
-	if p.Process, err = child.Start(j); err != nil {
-		return err
-	}
+	p.Process = try.To(child.Start(j))(w.campaign.stage)
 	w.mu.Lock()
 	w.processes = append(w.processes, p)
 	w.mu.Unlock()
 	go p.listen()
-	return nil
 }
 
 // order hands the process an order. A dead or dying process gets none.

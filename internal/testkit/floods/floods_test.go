@@ -16,6 +16,7 @@ import (
 
 	"github.com/abacus-go/abacus/internal/testkit/child"
 	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -107,8 +108,7 @@ func TestPeekThatAdmitsIsFound(t *testing.T) {
 	s := scenarios[0]
 	s.within = 0
 	trial := &trial{scenario: &s, policy: &policies[1], store: "redis"}
-	p, err := trial.start(t, startStore(t, trial.store).Addr)
-	require.NoError(t, err)
+	p := trial.start(t, startStore(t, trial.store).Addr)
 	r := &round{trial: trial, flood: &flood{}, names: []string{"ada"}, services: []*process{p}}
 	r.load.admitted = make([]atomic.Int64, 1)
 	require.NoError(t, r.peek("at once"))
@@ -117,8 +117,7 @@ func TestPeekThatAdmitsIsFound(t *testing.T) {
 	require.NoError(t, r.peek("at once"))
 	require.Len(t, r.breaks, 1)
 	require.Contains(t, r.breaks[0], "Peek admits 10 hits of user ada at once, at least 1 of 10/h are admitted")
-	_, err = p.end()
-	require.NoError(t, err)
+	require.NoError(t, try.Err(p.end()))
 }
 
 func TestInterrupted(t *testing.T) {

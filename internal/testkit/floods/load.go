@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -93,11 +94,7 @@ func (l *load) run(ctx context.Context, begin func()) ([]answer, error) {
 	begin()
 	close(begun)
 	all.Wait()
-	var sum []answer
-	for _, of := range answers {
-		sum = append(sum, of...)
-	}
-	return sum, errors.Join(errs...)
+	return slices.Concat(answers...), errors.Join(errs...)
 }
 
 // ask sends the requests of a connection that was opened without an error.

@@ -35,7 +35,7 @@ type job struct {
 	Store, Addr string
 	Policy      string
 	Services    int // that share the limits
-	Limits      string
+	Limits      counter.Limits
 	Within      time.Duration // of a decision; zero: the limiter's default
 }
 
@@ -92,13 +92,9 @@ func limiterOf(j job, store backend.Store, observe func(limiter.Decision)) (*lim
 	if err != nil {
 		return nil, err
 	}
-	limits, err := counter.ParseLimits(j.Limits)
-	if err != nil {
-		return nil, err
-	}
 	policy := policyOf(j.Policy)
 	cfg := limiter.Config{
-		Rules:        []limiter.Rule{{Event: event, Kind: "user", Limits: limits, OnFailure: policy.onFailure}},
+		Rules:        []limiter.Rule{{Event: event, Kind: "user", Limits: j.Limits, OnFailure: policy.onFailure}},
 		DecideWithin: j.Within,
 		MaxInFlight:  policy.inFlight,
 		Observe:      observe,

@@ -12,11 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/testkit/child"
 	"github.com/abacus-go/abacus/internal/testkit/oracle"
 	"github.com/abacus-go/abacus/internal/testkit/program"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // trial is a policy under a scenario, on a store, and the outcome.
@@ -49,21 +52,12 @@ func (t *trial) String() string { return t.policy.name + ", " + t.store + ", " +
 func (t *trial) run(tb testing.TB, ctx context.Context) error {
 	server := startStore(tb, t.store)
 	store, closeStore, err := openStore(t.store, server.Addr)
-	if err != nil {
-		return err
-	}
+	require.NoError(tb, err)
 	tb.Cleanup(func() { _ = closeStore() })
-	truth, err := counter.New(store, counter.Config{Ladder: t.limits.Ladder()}) // that of the services' rule
-	if err != nil {
-		return err
-	}
+	truth := try.To(counter.New(store, counter.Config{Ladder: t.limits.Ladder()}))(tb) // that of the services' rule
 	var services []*process
 	for range t.services {
-		p, err := t.start(tb, server.Addr)
-		if err != nil {
-			return err
-		}
-		services = append(services, p)
+		services = append(services, t.start(tb, server.Addr))
 	}
 	for i := range t.runs {
 		f, err := t.flood(ctx, i, server, services, truth)
@@ -99,20 +93,15 @@ type process struct {
 }
 
 // start starts a service on a store, which is killed at the end of tb.
-func (t *trial) start(tb testing.TB, store string) (*process, error) {
-	p, err := child.Start(job{Store: t.store, Addr: store, Policy: t.policy.name, Services: t.services, Limits: t.limits.String(), Within: t.within})
-	if err != nil {
-		return nil, err
-	}
+func (t *trial) start(tb testing.TB, store string) *process {
+	p := try.To(child.Start(job{Store: t.store, Addr: store, Policy: t.policy.name, Services: t.services, Limits: t.limits, Within: t.within}))(tb)
 	tb.Cleanup(func() {
 		_ = p.Cmd.Process.Kill() // fails only if the process has ended
 		_ = p.Wait()
 	})
 	var at string
-	if err := p.Lines.Decode(&at); err != nil {
-		return nil, fmt.Errorf("a service does not begin: %w", err)
-	}
-	return &process{p, at}, nil
+	require.NoError(tb, p.Lines.Decode(&at), "a service does not begin")
+	return &process{p, at}
 }
 
 // end lets the service close all, and returns the last words of the service.
