@@ -13,33 +13,28 @@ import (
 // a bucket of each tier. The caller is denied, comes back a moment too early, and
 // then when its RetryAfter is over.
 func lone(s *subject) {
-	for i, row := range []struct {
-		limits string
-		n      int64         // of each call
-		apart  time.Duration // the calls
-	}{
-		{"5/s", 1, 10 * time.Millisecond},
-		{"5/10s", 1, 10 * time.Millisecond},
-		{"5/10s", 1, 700 * time.Millisecond},
-		{"5/m", 1, 100 * time.Millisecond},
-		{"10/h", 1, 10 * time.Millisecond},
-		{"10/h", 2, 7 * time.Minute},
-		{"100/d", 25, 10 * time.Millisecond},
-		{"3/m, 100/d", 1, 10 * time.Millisecond},
+	for i, l := range []*loneCaller{
+		{limits: counter.MustLimits("5/s"), n: 1, apart: 10 * time.Millisecond},
+		{limits: counter.MustLimits("5/10s"), n: 1, apart: 10 * time.Millisecond},
+		{limits: counter.MustLimits("5/10s"), n: 1, apart: 700 * time.Millisecond},
+		{limits: counter.MustLimits("5/m"), n: 1, apart: 100 * time.Millisecond},
+		{limits: counter.MustLimits("10/h"), n: 1, apart: 10 * time.Millisecond},
+		{limits: counter.MustLimits("10/h"), n: 2, apart: 7 * time.Minute},
+		{limits: counter.MustLimits("100/d"), n: 25, apart: 10 * time.Millisecond},
+		{limits: counter.MustLimits("3/m, 100/d"), n: 1, apart: 10 * time.Millisecond},
 	} {
-		limits := counter.MustLimits(row.limits)
-		l := &loneCaller{now: noon, n: row.n, apart: row.apart, limits: limits}
 		// Items end by the server's clock, which may pass faster than the caller's.
 		var rungs []tiers.Tier
-		for _, t := range limits.Ladder().Tiers() {
+		for _, t := range l.limits.Ladder().Tiers() {
 			rungs = append(rungs, tiers.Tier{Width: t.Width, Keep: max(t.Keep, time.Minute)})
 		}
 		ladder := value(tiers.New(rungs...))
+		l.now = noon
 		l.counter = s.counter(fmt.Sprint("w", i), counter.Config{Ladder: ladder, Skew: loneSkew, Patience: enough, Now: l.clock})
 		for _, t := range ladder.Tiers() {
 			for phase := -time.Second; phase <= time.Second; phase += 90 * time.Millisecond * time.Duration(s.thrift*thrift()) {
-				l.now = l.now.Add(2*limits[0].Per + 5*time.Second).Truncate(t.Width).Add(t.Width + phase)
-				during(func() { l.round() }, "%s by %d each %s, the first at %s", limits, row.n, row.apart, l.began.Format("15:04:05.000"))
+				l.now = l.now.Add(2*l.limits[0].Per + 5*time.Second).Truncate(t.Width).Add(t.Width + phase)
+				during(func() { l.round() }, "%s by %d each %s, the first at %s", l.limits, l.n, l.apart, l.began.Format("15:04:05.000"))
 			}
 		}
 	}
@@ -51,8 +46,8 @@ const loneSkew = 100 * time.Millisecond
 type loneCaller struct {
 	counter *counter.Counter
 	limits  counter.Limits
-	n       int64
-	apart   time.Duration
+	n       int64         // of each call
+	apart   time.Duration // the calls
 	now     time.Time
 	began   time.Time // of the round
 }

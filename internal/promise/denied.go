@@ -51,9 +51,8 @@ func (s *Subject) denyMany(ctx context.Context, key counter.Key) (f Finding, lat
 			return f, false, fmt.Errorf("denied, with a RetryAfter of %s", v.RetryAfter)
 		}
 	}
-	began := time.Now()
-	count, err := c.Count(ctx, key, 24*time.Hour)
-	if late, err = s.judge(began, err); err != nil {
+	count, late, err := s.count(ctx, c, key)
+	if err != nil {
 		return f, late, err
 	}
 	// Another Counter finds the room for one more.

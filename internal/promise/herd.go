@@ -116,9 +116,7 @@ const lateUndo = 2 * time.Second
 // number.
 func (s *Subject) counted(ctx context.Context, c *counter.Counter, key counter.Key, want int64, patient bool, f *Failures) (int64, error) {
 	for first := time.Now(); ; {
-		began := time.Now()
-		n, err := c.Count(ctx, key, 24*time.Hour)
-		late, err := s.judge(began, err)
+		n, late, err := s.count(ctx, c, key)
 		f.Add(late, err)
 		if err != nil || n.High == want || s.Judge == nil || !patient || time.Since(first) > lateUndo {
 			return n.High, err
@@ -142,9 +140,7 @@ func (s *Subject) race(ctx context.Context, all []*counter.Counter, asks []count
 		if i%2 == 1 {
 			mine = reversed
 		}
-		began := time.Now()
-		v, err := all[i%len(all)].TakeAll(ctx, mine...)
-		late, err := s.judge(began, err)
+		v, late, err := judged(s, func() (counter.Verdict, error) { return all[i%len(all)].TakeAll(ctx, mine...) })
 		mu.Lock()
 		defer mu.Unlock()
 		if f.Add(late, err); v.Allowed {

@@ -36,9 +36,7 @@ var Keys = Case{
 				return late, err
 			},
 			func(key counter.Key, n int64) (bool, error) {
-				began := time.Now()
-				count, err := c.Count(ctx, key, 24*time.Hour)
-				late, err := s.judge(began, err)
+				count, late, err := s.count(ctx, c, key)
 				if err == nil && (count.Low != n || count.High != n) {
 					err = fmt.Errorf("%d hits are counted as %d to %d", n, count.Low, count.High)
 				}

@@ -57,19 +57,23 @@ type Subject struct {
 	Judge func(began time.Time, err error) (late bool, judged error)
 }
 
-func (s *Subject) judge(began time.Time, err error) (late bool, judged error) {
-	if err == nil || s.Judge == nil {
-		return false, err
+// judged makes a call whose error is judged.
+func judged[T any](s *Subject, call func() (T, error)) (v T, late bool, err error) {
+	began := time.Now()
+	if v, err = call(); err != nil && s.Judge != nil {
+		late, err = s.Judge(began, err)
 	}
-	return s.Judge(began, err)
+	return v, late, err
 }
 
 // take is a Take whose error is judged.
 func (s *Subject) take(ctx context.Context, c *counter.Counter, key counter.Key, n int64, limits counter.Limits) (v counter.Verdict, late bool, err error) {
-	began := time.Now()
-	v, err = c.Take(ctx, key, n, limits)
-	late, err = s.judge(began, err)
-	return v, late, err
+	return judged(s, func() (counter.Verdict, error) { return c.Take(ctx, key, n, limits) })
+}
+
+// count is a Count of a day whose error is judged.
+func (s *Subject) count(ctx context.Context, c *counter.Counter, key counter.Key) (n counter.Count, late bool, err error) {
+	return judged(s, func() (counter.Count, error) { return c.Count(ctx, key, 24*time.Hour) })
 }
 
 // Add counts a call that ended with err.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/abacus-go/abacus/internal/testkit/page"
-	"github.com/abacus-go/abacus/internal/testkit/program"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 )
 
@@ -100,9 +99,6 @@ func every(period time.Duration, done <-chan struct{}, do func()) {
 
 // goesOn reports whether the campaign is not over yet.
 func (c *campaign) goesOn() bool { return c.ctx.Err() == nil }
-
-// sleep waits, at most until the campaign is over.
-func (c *campaign) sleep(d time.Duration) { program.Sleep(c.ctx, d) }
 
 // watchClock returns a function that reports an error when the clock of the
 // machine, the true time of the campaign, has been stepped. A process that loses its

@@ -168,15 +168,14 @@ var policies = []string{"volatile-lru", "volatile-lfu", "volatile-ttl", "volatil
 
 // fill floods a server with keys of no caller, about as long as the keys of callers:
 // more than the server has room for.
-func (s *strike) fill() {
+func (s *strike) fill() error {
 	redis := onRedis(s.world)
 	if redis {
 		s.command(s.node, "CONFIG", "SET", "maxmemory-policy", policies[s.rng.IntN(len(policies))])
 	}
 	conn, err := net.Dial("tcp", s.node.Addr)
-	s.report(err)
 	if err != nil {
-		return
+		return err
 	}
 	defer conn.Close()
 	answers := bufio.NewReader(conn)
@@ -192,8 +191,7 @@ func (s *strike) fill() {
 			}
 		}
 		if _, err := io.WriteString(conn, requests.String()); err != nil {
-			s.report(err)
-			return
+			return err
 		}
 		for range batch {
 			answer, err := answers.ReadString('\n')
@@ -204,10 +202,10 @@ func (s *strike) fill() {
 				err = fmt.Errorf("the server answers %q to a filler", answer)
 			}
 			if err != nil {
-				s.report(err)
-				return
+				return err
 			}
 		}
 		s.sleep(s.short() / 8)
 	}
+	return nil
 }

@@ -32,9 +32,6 @@ type strike struct {
 	next    []string           // of moving
 }
 
-// sleep waits, at most until the campaign is over.
-func (s *strike) sleep(d time.Duration) { s.campaign.sleep(d) }
-
 // report ends the campaign if there is an error.
 func (s *strike) report(err error) {
 	if err != nil {
@@ -89,7 +86,7 @@ func (w *world) suffer(rng *rand.Rand) {
 				}
 			}
 		}
-		w.campaign.sleep(time.Duration(rng.ExpFloat64() * float64(w.campaign.calm)))
+		w.sleep(time.Duration(rng.ExpFloat64() * float64(w.campaign.calm)))
 		if !w.campaign.goesOn() {
 			return
 		}

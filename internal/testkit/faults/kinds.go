@@ -60,7 +60,7 @@ var kinds = []kind{
 		}},
 	{Name: "list of servers changed", Means: "a server leaves, or comes back with the counts that it had; processes end and others start, one by one", Breaks: lossOfBuckets, weight: 2,
 		where: severalNodes, severs: true, loses: history.Moved, keys: (*strike).moving, do: (*strike).relist},
-	{Name: "server full", Means: "15,000 other keys on a server with room for fewer; on Redis, under a policy by chance", weight: 4, where: evicts, do: (*strike).fill},
+	{Name: "server full", Means: "15,000 other keys on a server with room for fewer; on Redis, under a policy by chance", weight: 4, where: evicts, do: func(s *strike) { s.report(s.fill()) }},
 	{Name: evicted, Means: "an item or a value of a caller's key, for want of room", Breaks: lossOfBuckets, where: none},
 	{Name: "master killed", Means: "SIGKILL, until a replica has its place", weight: 2, where: withReplicas, severs: true,
 		do: func(s *strike) { s.masters.kill(s, false) }},

@@ -83,7 +83,7 @@ func (p *process) stop(d time.Duration) {
 	p.pauses = append(p.pauses, pause{time.Now().UnixNano(), 1<<63 - 1})
 	p.world.mu.Unlock()
 	_ = servertest.Suspend(p.Cmd.Process) // it fails only if the process is dead
-	p.world.campaign.sleep(d)
+	p.world.sleep(d)
 	_ = servertest.Continue(p.Cmd.Process)
 	p.world.mu.Lock()
 	p.pauses[len(p.pauses)-1].to = time.Now().UnixNano()

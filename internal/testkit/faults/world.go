@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/internal/testkit/history"
+	"github.com/abacus-go/abacus/internal/testkit/program"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/internal/ticket"
 )
@@ -242,6 +243,9 @@ func (w *world) report() *history.Report {
 
 // fail ends the campaign.
 func (w *world) fail(err error) { w.campaign.stage.Report(fmt.Errorf("%s: %w", w.name, err)) }
+
+// sleep waits, at most until the campaign is over.
+func (w *world) sleep(d time.Duration) { program.Sleep(w.campaign.ctx, d) }
 
 // any is a live process of the world.
 func (w *world) any(rng *rand.Rand) *process {

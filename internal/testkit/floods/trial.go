@@ -70,9 +70,7 @@ func (t *trial) run(tb testing.TB, ctx context.Context) error {
 	}
 	for _, p := range services {
 		end, err := p.end()
-		if err != nil {
-			return fmt.Errorf("%s: %w", t, err)
-		}
+		require.NoError(tb, err, t)
 		t.ends = append(t.ends, end)
 	}
 	return nil

@@ -77,7 +77,7 @@ func (c *Checker) under(r *record, key string, limit counter.Limit) bool {
 func (c *Checker) over(r *record) {
 	for _, ask := range r.Asks {
 		k := c.key(ask.Key)
-		x := k.find(r)
+		x := k.calls[slices.IndexFunc(k.calls, func(h *hit) bool { return h.record == r })]
 		for _, limit := range ask.Limits {
 			c.line(k, limit, r.Ended)
 		}
@@ -94,16 +94,6 @@ func (c *Checker) over(r *record) {
 			}
 		}
 	}
-}
-
-// find returns the hit of the call r on k.
-func (k *key) find(r *record) *hit {
-	for i := len(k.calls) - 1; i >= 0; i-- {
-		if k.calls[i].record == r {
-			return k.calls[i]
-		}
-	}
-	return nil
 }
 
 // windows finds the fullest window that holds x.

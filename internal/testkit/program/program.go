@@ -3,6 +3,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -70,9 +71,7 @@ func Run(name, about string, options Options, names, args []string, stdout, stde
 	} else {
 		fmt.Fprint(stdout, page)
 	}
-	if err == nil {
-		err = broken
-	}
+	err = cmp.Or(err, broken)
 	switch {
 	case err != nil && ctx.Err() == nil:
 		fmt.Fprintf(stderr, "%s: %v; again: %s\n", name, err, options.Again())

@@ -193,10 +193,8 @@ func freePort(t testing.TB) int {
 	var err error
 	for range 1000 {
 		port := lowestPort + rand.IntN(highestPort-lowestPort)
-		if err = free(port); err == nil {
-			if err = free(port + busOffset); err == nil {
-				return port
-			}
+		if err = errors.Join(free(port), free(port+busOffset)); err == nil {
+			return port
 		}
 	}
 	require.NoError(t, err, "servertest: no free port between %d and %d", lowestPort, highestPort)
