@@ -336,3 +336,21 @@ func TestAWindowAtTheEdge(t *testing.T) {
 		require.ErrorIs(t, err, want, int64(second))
 	}
 }
+
+// A second is kept for a minute more than its time to live, for labels a minute old. Then
+// it is dropped, and neither a window nor an addition may begin there.
+func TestALabelAMinuteOld(t *testing.T) {
+	s := open(t, "redis://"+servertest.Redis(t))
+	noon := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	f := forgetting("1s:1h", noon)
+	for newest, want := range map[time.Duration]error{3665: nil, 3680: backend.ErrStaleLabel} {
+		key := fmt.Sprint(newest)
+		for _, second := range []time.Duration{10, 12, newest, newest + 1, newest - 20} {
+			require.NoError(t, s.Do(ctx, adding(key, f.Ladder, noon.Add(second*time.Second), 1)))
+		}
+		err := s.Take(ctx, &backend.TakeRequest{Now: noon.Add((newest - 60) * time.Second), Exact: true, Keys: []backend.TakeKey{{Key: []byte(key), Ladder: f.Ladder, TTLs: f.TTLs,
+			N: 1, Windows: []backend.Window{{Max: 9, Reach: (newest - 60 - 11) * time.Second}}}}})
+		require.ErrorIs(t, err, want, int64(newest))
+		require.ErrorIs(t, s.Do(ctx, adding(key, f.Ladder, noon.Add(12*time.Second), 1)), want, int64(newest))
+	}
+}
