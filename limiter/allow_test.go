@@ -134,8 +134,8 @@ func TestErrorsAreTheCallersAndDeny(t *testing.T) {
 		want     string
 		is       error
 	}{
-		{"an event without rules", ctx, "logout", featuresOf(ip("192.0.2.1")), `limiter: event "logout" has no rules, which "login" and "signup" have`, nil},
-		{"no event", ctx, "", featuresOf(ip("192.0.2.1")), `limiter: event "" has no rules, which "login" and "signup" have`, nil},
+		{"an event without rules", ctx, "logout", featuresOf(ip("192.0.2.1")), `limiter: event "logout" has no rules; there are rules for "login" and "signup"`, nil},
+		{"no event", ctx, "", featuresOf(ip("192.0.2.1")), `limiter: event "" has no rules; there are rules for "login" and "signup"`, nil},
 		{"no address", ctx, "signup", featuresOf(ip("192.0.2.1"), feature.Email("nobody")), `limiter: feature "email" is not an e-mail address, want local-part@domain, event "signup"`, func() error { e := feature.Email("nobody"); return e.Err() }()},
 		{"the caller is gone", canceled, "signup", featuresOf(ip("192.0.2.1")), `limiter: event "signup": context canceled`, context.Canceled},
 		{"the caller is late", expired, "signup", featuresOf(ip("192.0.2.1")), `limiter: event "signup": context deadline exceeded`, context.DeadlineExceeded},

@@ -162,7 +162,7 @@ func TestForgetErrors(t *testing.T) {
 	require.True(t, allow(t, lim, ip("192.0.2.1"), feature.Email("ada@example.org")).Allowed)
 	ada := feature.Email("ada@example.org")
 	for want, err := range map[string]error{
-		`limiter: event "sign-up" has no rules, which "signup" have`:                                                 lim.Forget(ctx, "sign-up", ada),
+		`limiter: event "sign-up" has no rules; there are rules for "signup"`:                                        lim.Forget(ctx, "sign-up", ada),
 		`limiter: event "signup": none of 2 features is a feature of "ip" and "email", by which the event has rules`: lim.Forget(ctx, "signup", user("7"), feature.Email("")),
 		`limiter: event "signup": none of 0 features is a feature of "ip" and "email", by which the event has rules`: lim.Forget(ctx, "signup"),
 		`limiter: feature "email" is not an e-mail address, want local-part@domain, event "signup"`:                  lim.Forget(ctx, "signup", ip("192.0.2.1"), feature.Email("ada")),

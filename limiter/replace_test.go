@@ -116,7 +116,7 @@ func TestReplaceAllMayLeaveAnEventOut(t *testing.T) {
 		require.NoError(t, lim.ReplaceAll(login))
 		require.Equal(t, []string{"login"}, lim.Events())
 		require.EqualValues(t, 2, lim.Generation())
-		const unknown = `limiter: event "signup" has no rules, which "login" have`
+		const unknown = `limiter: event "signup" has no rules; there are rules for "login"`
 		v, err := lim.Allow(ctx, "signup", home)
 		require.EqualError(t, err, unknown)
 		require.Equal(t, limiter.Verdict{}, v)
@@ -133,7 +133,7 @@ func TestReplaceAllMayLeaveAnEventOut(t *testing.T) {
 func TestReplaceAllEndsWaitingCalls(t *testing.T) {
 	login := limiter.Rule{Event: "login", Kind: "ip", Limits: counter.MustLimits("9/h")}
 	for want, rules := range map[string][]limiter.Rule{
-		`limiter: event "signup" has no rules, which "login" have`:                           {login},
+		`limiter: event "signup" has no rules; there are rules for "login"`:                  {login},
 		`limiter: event "signup": n is 1, want at most 0 under 0/h by "ip": no wait will do`: {login, by("ip", "0/h")},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -303,7 +303,7 @@ func (p *prepared) checkShare(of *eventRules) error {
 func (set *ruleset) of(event string, features []feature.Feature) (*eventRules, error) {
 	of := set.events[event]
 	if of == nil {
-		return nil, fmt.Errorf("limiter: event %q has no rules, which %s have", event, words.Quoted(set.names()))
+		return nil, fmt.Errorf("limiter: event %q has no rules; there are rules for %s", event, words.Quoted(set.names()))
 	}
 	for i := range features {
 		if err := features[i].Err(); err != nil {
