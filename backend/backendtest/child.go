@@ -60,7 +60,7 @@ func begin(test string, j job) (*child.Process, error) {
 
 // ask gives an order and waits for the report.
 func ask(c *child.Process, o order) (r report) {
-	mustf(errors.Join(c.Tell(o), c.Lines.Decode(&r)), "process %d", c.Process.Pid)
+	mustf(errors.Join(c.Send(o), c.Lines.Decode(&r)), "process %d", c.Process.Pid)
 	if r.Error != "" {
 		failf("process %d: %s", c.Process.Pid, r.Error)
 	}

@@ -24,9 +24,9 @@ type Process struct {
 	out   *os.File
 }
 
-// Start starts this program again with other arguments, for its [Serve], and tells the
-// process its job. The process ends with this process at the latest. All that it prints
-// goes to the standard error.
+// Start runs this program again, with other arguments, as a process that calls [Serve],
+// and sends it the job. The process ends with this process at the latest. All that it
+// prints goes to the standard error.
 func Start(job any, args ...string) (*Process, error) {
 	path, err := os.Executable()
 	if err != nil {
@@ -46,13 +46,13 @@ func Start(job any, args ...string) (*Process, error) {
 	if err := servertest.Start(p.Cmd); err != nil {
 		return nil, err
 	}
-	return p, p.Tell(job)
+	return p, p.Send(job)
 }
 
-// Tell tells the process a line. The error is that of a dead or dying process.
-func (p *Process) Tell(line any) error { return json.NewEncoder(p.in).Encode(line) }
+// Send sends the process a line. The error is that of a dead or dying process.
+func (p *Process) Send(line any) error { return json.NewEncoder(p.in).Encode(line) }
 
-// Close ends the lines that the process is told.
+// Close ends the lines that are sent to the process.
 func (p *Process) Close() error { return p.in.Close() }
 
 // Wait waits until the process has ended, and no more of its lines are read.

@@ -52,8 +52,8 @@ func (w *world) start(links links) {
 	go p.listen()
 }
 
-// order hands the process an order. A dead or dying process gets none.
-func (p *process) order(o order) { _ = p.Tell(o) }
+// order sends the process an order. A dead or dying process gets none.
+func (p *process) order(o order) { _ = p.Send(o) }
 
 // listen notes what the process tells, until it is dead.
 func (p *process) listen() {

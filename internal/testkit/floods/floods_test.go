@@ -143,3 +143,9 @@ func TestPageIsWrapped(t *testing.T) {
 		}
 	}
 }
+
+func TestOpenStore(t *testing.T) {
+	for _, kind := range stores {
+		require.Error(t, try.Err(openStore(kind, "no address")))
+	}
+}

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -51,7 +51,7 @@ func serve(j job, in *json.Decoder, stdout *os.File) error {
 	out := json.NewEncoder(stdout)
 	logging.Disable() // of go-redis: its server stands still on purpose
 	before := goleak.IgnoreCurrent()
-	store, closeStore, err := openStore(j.Store, j.Addr)
+	store, err := openStore(j.Store, j.Addr)
 	if err != nil {
 		return err
 	}
@@ -60,11 +60,8 @@ func serve(j job, in *json.Decoder, stdout *os.File) error {
 	if err != nil {
 		return err
 	}
-	if err := listen(lim, in, out); err != nil {
+	if err := errors.Join(listen(lim, in, out), store.Close()); err != nil {
 		return err
-	}
-	if err := closeStore(); err != nil {
-		return fmt.Errorf("close the store: %w", err)
 	}
 	end := ending{Outcomes: map[string]int64{}, Stats: lim.Stats()}
 	for o := range outcomes {
@@ -76,14 +73,18 @@ func serve(j job, in *json.Decoder, stdout *os.File) error {
 	return out.Encode(end)
 }
 
+// closer is a store that is closed again.
+type closer interface {
+	backend.Store
+	io.Closer
+}
+
 // openStore opens the store of a kind, with all defaults.
-func openStore(kind, addr string) (backend.Store, func() error, error) {
+func openStore(kind, addr string) (closer, error) {
 	if kind == "redis" {
-		s, err := redis.Open("redis://"+addr, redis.Config{})
-		return s, s.Close, err
+		return redis.Open("redis://"+addr, redis.Config{})
 	}
-	s, err := memcache.New(memcache.Config{}, addr)
-	return s, s.Close, err
+	return memcache.New(memcache.Config{}, addr)
 }
 
 // limiterOf makes the limiter of a job.

@@ -51,9 +51,8 @@ func (t *trial) String() string { return t.policy.name + ", " + t.store + ", " +
 // run makes all runs on a store of its own. Servers and services end with tb.
 func (t *trial) run(tb testing.TB, ctx context.Context) error {
 	server := startStore(tb, t.store)
-	store, closeStore, err := openStore(t.store, server.Addr)
-	require.NoError(tb, err)
-	tb.Cleanup(func() { _ = closeStore() })
+	store := try.To(openStore(t.store, server.Addr))(tb)
+	tb.Cleanup(func() { _ = store.Close() })
 	truth := try.To(counter.New(store, counter.Config{Ladder: t.limits.Ladder()}))(tb) // that of the services' rule
 	var services []*process
 	for range t.services {

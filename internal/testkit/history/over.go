@@ -77,7 +77,11 @@ func (c *Checker) under(r *record, key string, limit counter.Limit) bool {
 func (c *Checker) over(r *record) {
 	for _, ask := range r.Asks {
 		k := c.key(ask.Key)
-		x := k.calls[slices.IndexFunc(k.calls, func(h *hit) bool { return h.record == r })]
+		i := len(k.calls) - 1
+		for k.calls[i].record != r { // one of the latest
+			i--
+		}
+		x := k.calls[i]
 		for _, limit := range ask.Limits {
 			c.line(k, limit, r.Ended)
 		}
