@@ -33,8 +33,8 @@ TEST = $(GO) test -vet=off -parallel $(AT_ONCE) -ldflags=-w -tags=nomsgpack
 # alone at the end.
 FIRST = ./backend/redis ./internal/testkit/faults ./limiter ./internal/testkit/servertest
 
-# While programs are installed, modules are loaded and the tests compiled: on a fresh
-# machine neither waits for the other.
+# While programs are installed, modules are downloaded and the tests of the root module
+# compiled: on a fresh machine neither waits for the other.
 # The site is made in any case, for its links: a result from the cache of go test knows
 # nothing of pages outside of the module.
 # FLAGS are more flags of go test. The result of a package that has no long form is
@@ -42,7 +42,7 @@ FIRST = ./backend/redis ./internal/testkit/faults ./limiter ./internal/testkit/s
 FLAGS =
 
 test: ## the tests of all modules: each promise, in minutes. ABACUS_TESTS=long for all
-	@sh internal/testkit/servertest/install.sh & servers=$$!; \
+	@$(MAKE) --no-print-directory servers & servers=$$!; \
 	found=0; for module in $(MODULES); do found=$$(( found + $$(cd $$module && $(GO) list ./... | wc -l) )); done; \
 	$(GO) list -export -test -deps ./... >/dev/null; wait $$servers || exit 1; \
 	if [ $$found -ne $(PACKAGES) ]; then echo "$$found packages, want $(PACKAGES): see the Makefile"; exit 1; fi
@@ -55,7 +55,7 @@ test: ## the tests of all modules: each promise, in minutes. ABACUS_TESTS=long f
 ALONE = cmd/abacus cmd/demo cmd/demo/internal/compare/page internal/testkit/repo tiers
 RACING = $(filter-out $(ALONE:%=github.com/abacus-go/abacus/%),$(shell $(GO) list ./...))
 
-check: servers bin/staticcheck bin/unparam ## static, the tests in their long form, and with -race
+check: bin/staticcheck bin/unparam ## static, the tests in their long form, and with -race
 	$(MAKE) static & static=$$!; ABACUS_TESTS=long $(MAKE) test; failed=$$?; wait $$static || failed=1; exit $$failed
 	(set -e; for module in examples/frameworks metrics/prometheus service; do (cd $$module && CGO_ENABLED=1 $(TEST) -race -shuffle=on -p 1 ./...); done) & nested=$$!; \
 	CGO_ENABLED=1 $(TEST) -race -shuffle=on -p $(AT_ONCE) -timeout 30m $(FIRST) $(RACING); failed=$$?; wait $$nested || failed=1; exit $$failed
