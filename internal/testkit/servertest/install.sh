@@ -18,7 +18,7 @@ have memcached    || { packages="$packages memcached"    services="$services mem
 have redis-server || { packages="$packages redis-server" services="$services redis-server"; }
 have redis-cli    || { packages="$packages redis-tools"; }
 have curl         || { packages="$packages curl"; }
-if [ "${ABACUS_TESTS:-}" = long ]; then # with npm come 300 packages
+if [ "${ABACUS_TESTS:-}" = long ]; then # npm comes with more than 300 packages
 	have node || { packages="$packages nodejs"; }
 	have npm  || { packages="$packages npm"; }
 fi
