@@ -124,7 +124,7 @@ func TestExhaustTellsWhyNot(t *testing.T) {
 	var faults limitertest.Faults
 	lim, _ := limitertest.NewOn(t, faults.Wrap(memory.New(memory.Config{})), limiter.Config{Rules: []limiter.Rule{skips, {Event: "mail", Kind: "email", Limits: counter.MustLimits("5/h")}}})
 	for want, try := range map[string]func(t testing.TB){
-		`limitertest: Exhaust: limiter: event "logout" has no rules; there are rules for "mail" and "signup"`:                                    func(t testing.TB) { limitertest.Exhaust(t, lim, "logout", home) },
+		`limitertest: Exhaust: limiter: event "logout" has no rules; there are rules for "mail" and "signup"`:                           func(t testing.TB) { limitertest.Exhaust(t, lim, "logout", home) },
 		`limitertest: Exhaust: missing "mail" by "email", no wait will do (Degraded: <nil>), want a call that a limit admits or denies`: func(t testing.TB) { limitertest.Exhaust(t, lim, "mail", home) },
 		`limitertest: Exhaust: skipped "signup" (Degraded: <nil>), want a call that a limit admits or denies`:                           func(t testing.TB) { limitertest.Exhaust(t, lim, "signup") },
 		`limitertest: Exhaust: failed-open "signup" (Degraded: counter: event "signup": down), want a call that a limit admits or denies`: func(t testing.TB) {
