@@ -268,6 +268,85 @@ func TestPlainStoredAsDocumented(t *testing.T) {
 	}
 }
 
+// steps calls between after each command and each pipeline of a client.
+type steps struct {
+	between func()
+}
+
+func (s *steps) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (s *steps) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		defer s.between()
+		return next(ctx, cmd)
+	}
+}
+
+func (s *steps) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		defer s.between()
+		return next(ctx, cmds)
+	}
+}
+
+// A hit between any two steps of a Forget goes from all tiers or from none, and a Forget
+// between any two steps of another leaves nothing that a later Forget does not find.
+func TestPlainForgetAmidOtherCalls(t *testing.T) {
+	addr := servertest.Redis(t)
+	near, ladder := openPlain(t, "redis://"+addr), mustLadder(t, "1s:1m, 1m:1h, 1h:1d")
+	s, client := onClient(t, "redis://"+addr, redis.Config{Layout: redis.Plain})
+	hit := func(key string, at time.Time) { require.NoError(t, near.Do(ctx, adding(key, ladder, at, 1))) }
+	forget := func(s redis.Store, key string) {
+		f := forgetting("1s:1m, 1m:1h, 1h:1d", second)
+		f.Key = key
+		require.NoError(t, s.Forget(ctx, f))
+	}
+	left := func(key string) (sums [3]int64) { // of each tier
+		r := adding(key, ladder, second, 0)
+		for _, slot := range r.Add {
+			from := second.Add(-2*time.Minute).UnixNano() / int64(slot.Width)
+			r.Read = append(r.Read, backend.Span{Width: slot.Width, First: from, Counts: make([]int64, 4*time.Minute/slot.Width+2)})
+		}
+		r.Add = nil
+		require.NoError(t, near.Do(ctx, r))
+		for i, span := range r.Read {
+			for _, n := range span.Counts {
+				sums[i] += n
+			}
+		}
+		return sums
+	}
+	for what, amid := range map[string]func(key string){
+		"a hit of a second that is there": func(key string) { hit(key, second) },
+		"a hit of another second":         func(key string) { hit(key, second.Add(time.Second)) },
+		"a hit of another minute":         func(key string) { hit(key, second.Add(time.Minute)) },
+		"a Forget and hits":               func(key string) { forget(near, key); hit(key, second); hit(key, second.Add(time.Second)) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			step, last := 0, 0
+			var key string
+			client.AddHook(&steps{func() {
+				if step++; step == last {
+					amid(key)
+				}
+			}})
+			for done := false; !done; done = step < last {
+				step, last = 0, last+1
+				key = fmt.Sprint("ab:", strings.ReplaceAll(what, " ", ""), last)
+				hit(key, second)
+				hit(key, second)
+				hit(key, second.Add(-time.Minute))
+				forget(s, key)
+				sums := left(key)
+				require.Equal(t, [3]int64{sums[0], sums[0], sums[0]}, sums, "after step %d of a Forget: %s", last, what)
+				forget(near, key)
+				require.Zero(t, left(key), "after step %d of a Forget: %s, and another Forget", last, what)
+			}
+			require.Greater(t, last, 10)
+		})
+	}
+}
+
 // On a Cluster all buckets of a key are on one node, with the marker of a Forget; after a
 // failover the keys count on.
 func TestPlainCluster(t *testing.T) {
