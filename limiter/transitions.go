@@ -70,9 +70,9 @@ func (t *transitions) checked(c *counter.Counter) {
 	s := c.Stats()
 	switch e := t.clocks.see(s.ClockAhead.Abs()-s.ClockWithin > c.Config().Skew/2); {
 	case e.begun:
-		t.logger().Warn("limiter: the clocks of the store and of this process are apart by more than half of Config.Skew", "ahead", s.ClockAhead, "within", s.ClockWithin, "skew", c.Config().Skew)
+		t.logger().Warn("limiter: the clocks of the store and of this process are apart by more than half of Config.Skew", "ahead", s.ClockAhead.String(), "within", s.ClockWithin.String(), "skew", c.Config().Skew.String())
 	case e.over:
-		t.logger().Info("limiter: the clocks of the store and of this process agree again", "ahead", s.ClockAhead, "within", s.ClockWithin)
+		t.logger().Info("limiter: the clocks of the store and of this process agree again", "ahead", s.ClockAhead.String(), "within", s.ClockWithin.String())
 	}
 }
 
@@ -100,8 +100,8 @@ type episode struct {
 // change is the change by a call.
 type change struct {
 	begun, over bool
-	lasted      time.Duration // from the first mishap to the last
-	times       int64         // mishaps
+	lasted      string // from the first mishap to the last
+	times       int64  // mishaps
 }
 
 // see notes a call, which was a mishap or not.
@@ -122,7 +122,7 @@ func (e *episode) see(mishap bool) change {
 		e.times++
 	case on && now.Sub(e.last) >= calm:
 		e.on.Store(false)
-		return change{over: e.told, lasted: e.last.Sub(e.began), times: e.times}
+		return change{over: e.told, lasted: e.last.Sub(e.began).Round(time.Millisecond).String(), times: e.times}
 	}
 	if mishap && !e.told && (e.toldAt.IsZero() || now.Sub(e.toldAt) >= quiet) {
 		e.told, e.toldAt = true, now

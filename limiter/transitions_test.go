@@ -24,6 +24,20 @@ import (
 	"github.com/abacus-go/abacus/limiter"
 )
 
+// A time has its unit in every format of a log.
+func TestLoggerInJSON(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		stage := newLocalStage(t, limiter.Config{Logger: slog.New(slog.NewJSONHandler(&log, nil)), Rules: []limiter.Rule{by("ip", "1000/h")}})
+		for _, broken := range []bool{true, true, false} {
+			stage.store.broken.Store(broken)
+			try.To(stage.lim.Allow(ctx, "signup", ip("192.0.2.1")))(t)
+			time.Sleep(1500 * time.Second)
+		}
+		require.Contains(t, log.String(), `"after":"25m0s"`)
+	})
+}
+
 // A Logger has a line for each change, however many calls there are, and none with
 // a feature.
 func TestLogger(t *testing.T) {
