@@ -80,9 +80,9 @@ fi
 export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
 install() {
 	# shellcheck disable=SC2086 # a list of words
-	apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $packages
+	apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $packages
 }
 echo "installing$packages, without starting services"
 # Without lists, or with old ones that name files gone from the mirror, the
 # first attempt fails.
-install || { apt-get -o DPkg::Lock::Timeout=300 update && install; }
+install || { apt-get -qq -o DPkg::Lock::Timeout=300 update && install; }
