@@ -93,6 +93,23 @@ func softAsEnforced(t *testing.T, store, copied backend.Store, log []logged) (de
 	return denied
 }
 
+// A soft rule reports the limit with the least room, or the one that denies for longest.
+func TestSoftRuleReportsOneLimit(t *testing.T) {
+	for limits, want := range map[string][]string{
+		"9/m, 3/h": {"3/h 2", "3/h 1", "3/h 0", "3/h 0"},
+		"2/m, 9/h": {"2/m 1", "2/m 0", "2/m 0", "2/m 0"},
+		"2/m, 2/h": {"2/m 1", "2/m 0", "2/h 0", "2/h 0"},
+	} {
+		lim := newLimiter(t, newCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: []limiter.Rule{soft(0, by("ip", limits))}})
+		var got []string
+		for range want {
+			v := allow(t, lim, ip("192.0.2.1")).Soft[0]
+			got = append(got, fmt.Sprint(v.Limit, " ", v.Remaining))
+		}
+		require.Equal(t, want, got, limits)
+	}
+}
+
 // An event may have soft rules alone: its calls are admitted, and counted.
 func TestSoftRuleAlone(t *testing.T) {
 	var seen []limiter.Decision
