@@ -223,6 +223,19 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+func TestTestsHaveABudget(t *testing.T) {
+	lines := 0
+	require.NoError(t, walk("../../..", func(_, path string) error {
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		src, err := os.ReadFile(path)
+		lines += linesOfGo(src)
+		return err
+	}))
+	require.LessOrEqual(t, lines, maxTests, "lines of tests: say it in fewer, or raise maxTests in %s", table)
+}
+
 func TestPagesAreShort(t *testing.T) {
 	sentences, err := longPages("../../..", pageBudgets)
 	require.NoError(t, err)
