@@ -52,7 +52,7 @@ test: ## the tests of all modules: each promise, in minutes. ABACUS_TESTS=long f
 
 # These packages start no goroutine, nor do their tests with -race; those that they call are
 # tested with the race detector. It makes a test ten times as slow.
-ALONE = cmd/abacus cmd/demo cmd/demo/internal/compare/page internal/testkit/repo tiers
+ALONE = cmd/abacus cmd/demo cmd/demo/internal/compare/page cmd/demo/internal/world internal/testkit/repo tiers
 RACING = $(filter-out $(ALONE:%=github.com/abacus-go/abacus/%),$(shell $(GO) list ./...))
 
 check: bin/staticcheck bin/unparam ## static, the tests in their long form, and with -race
