@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -345,6 +346,18 @@ func TestPlainForgetAmidOtherCalls(t *testing.T) {
 			require.Greater(t, last, 10)
 		})
 	}
+
+	// A key that is hit at every step is never the same for long enough.
+	hits := 0
+	client.AddHook(&steps{func() { hits++; hit("ab:busy", second) }})
+	hit("ab:busy", second)
+	forget(s, "ab:busy")
+	require.Greater(t, hits, 90)
+	sums := left("ab:busy")
+	require.Less(t, slices.Max(sums[:]), int64(hits))
+	require.Positive(t, slices.Min(sums[:]))
+	forget(near, "ab:busy")
+	require.Zero(t, left("ab:busy"))
 }
 
 // On a Cluster all buckets of a key are on one node, with the marker of a Forget; after a
