@@ -99,8 +99,8 @@ func TestParseLimitsByTheCalendar(t *testing.T) {
 		require.NoError(t, limits.Check(limits.Ladder()))
 	}
 	for text, says := range map[string]string{
-		"5 per hour":                     `limit "5 per hour": tiers: period "hour": want day, week or month; a window that slides is such as 5/d`,
-		"5 per day":                      `period "day": want one time zone after day, such as day in UTC or day in Europe/Berlin; a window that slides is such as 5/d`,
+		"5 per hour":                     `limit "5 per hour": tiers: period "hour": want day, week or month; a window that slides is 5/hour`,
+		"5 per day":                      `period "day": want one time zone after day, such as day in UTC or day in Europe/Berlin; a window that slides is 5/day`,
 		"x per day":                      `limit "x per day": "x" is not a whole number`,
 		"5 per day in Mars/X":            `unknown time zone "Mars/X"`,
 		"-1 per day in UTC":              "max -1, want 0 to",

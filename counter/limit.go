@@ -87,11 +87,12 @@ func ParseLimits(s string) (Limits, error) {
 				return nil, fmt.Errorf("counter: limit %q: %q is not a whole number", field, words[0])
 			}
 			period, err := tiers.ParsePeriod(strings.Join(words[2:], " "))
-			if err != nil && strings.Contains(field, " in ") {
-				return nil, fmt.Errorf("counter: limit %q: %w", field, err)
-			}
 			if err != nil {
-				return nil, fmt.Errorf("counter: limit %q: %w; a window that slides is such as %d/d", field, err, most)
+				sliding := words[0] + "/" + strings.Join(words[2:], "")
+				if _, bad := ParseLimits(sliding); bad == nil {
+					return nil, fmt.Errorf("counter: limit %q: %w; a window that slides is %s", field, err, sliding)
+				}
+				return nil, fmt.Errorf("counter: limit %q: %w", field, err)
 			}
 			limits = append(limits, Limit{Max: most, Period: period})
 			continue
