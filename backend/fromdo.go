@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -16,7 +17,7 @@ import (
 // FromDo returns a Store whose Do is do, for authors of stores that can do nothing
 // else. An author of an [Atomic] store may embed the result.
 //
-// Forget takes back every bucket that it finds, in trips of at most 250 buckets: in
+// Forget takes back what it finds, in trips of at most 250 buckets with the same count: in
 // a call of the key that is under way at that moment, hits may be half forgotten.
 // The label is counted, in buckets of a key of its own; of Forgets that race within
 // a second a label up to the end of this second may be remembered. Forget cannot
@@ -57,8 +58,9 @@ func (do fromDo) Forget(ctx context.Context, r *ForgetRequest) error {
 	return do.remember(ctx, r, r.Latest())
 }
 
-// empty takes back what the buckets of a tier count, and before that what their finer
-// buckets count: a second Forget finds the rest after an error. All finer buckets are
+// empty takes back what the buckets of a tier counted when they were found, buckets of
+// the same count in one trip, and before that what their finer buckets count: a second
+// Forget finds the rest after an error, and hits from in between. All finer buckets are
 // read, even those that are older than their tier's Keep: in a store with an expiry of
 // its own the life of a bucket begins at its creation, whatever the label.
 func (do fromDo) empty(ctx context.Context, r *ForgetRequest, tier int, run tiers.Run) error {
@@ -75,9 +77,14 @@ func (do fromDo) empty(ctx context.Context, r *ForgetRequest, tier int, run tier
 			return err
 		}
 	}
-	for part := range slices.Chunk(found, perTrip) {
+	slices.SortStableFunc(found, func(a, b Slot) int { return cmp.Compare(a.Count, b.Count) })
+	for len(found) > 0 {
+		alike := 1
+		for alike < min(len(found), perTrip) && found[alike].Count == found[0].Count {
+			alike++
+		}
 		back := r.request(r.Key, r.Ladder)
-		back.N, back.Add = -MaxCount, part
+		back.N, back.Add, found = -found[0].Count, found[:alike], found[alike:]
 		if err := do(ctx, &back); err != nil {
 			return err
 		}

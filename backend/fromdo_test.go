@@ -3,6 +3,7 @@ package backend_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,4 +85,61 @@ func TestForgetOfDoAlone(t *testing.T) {
 	require.ErrorIs(t, try.Err(broken.Forgotten(ctx, r)), lost)
 	require.ErrorIs(t, broken.CheckServers(ctx, &backend.CheckRequest{Key: "ab:?check"}), lost)
 	require.ErrorIs(t, store.CheckServers(ctx, &backend.CheckRequest{Key: "ab:?check"}), backend.ErrCondition)
+}
+
+// A hit between any two steps of a Forget stays in no finer tier without the coarser
+// ones, and another Forget finds it.
+func TestForgetOfDoAloneAmidHits(t *testing.T) {
+	ctx, noon := context.Background(), time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	for _, late := range []time.Duration{0, time.Second, time.Minute} {
+		for last, done := 0, false; !done; last++ {
+			counts := map[string]map[tiers.Bucket]int64{"ab:k": {}} // as a server has them, with no tie between tiers
+			hit := func(at time.Time) {
+				for _, b := range tiers.Default.Buckets(at) {
+					counts["ab:k"][b]++
+				}
+			}
+			step := -1
+			store := backend.FromDo(func(ctx context.Context, r *backend.Request) error {
+				if step++; step == last {
+					hit(noon.Add(late))
+				}
+				of := counts[r.Key]
+				if of == nil {
+					of = map[tiers.Bucket]int64{}
+					counts[r.Key] = of
+				}
+				for i := range r.Add {
+					b := r.Add[i].Bucket
+					of[b] = max(0, of[b]+r.N)
+					r.Add[i].Count = of[b]
+				}
+				for _, span := range r.Read {
+					for i := range span.Counts {
+						span.Counts[i] = of[tiers.Bucket{Width: span.Width, Index: span.First + int64(i)}]
+					}
+				}
+				return nil
+			})
+			hit(noon)
+			hit(noon)
+			hit(noon.Add(-time.Minute))
+			forget := &backend.ForgetRequest{
+				Key: "ab:k", Ladder: tiers.Default, TTLs: []time.Duration{25 * time.Hour, 25 * time.Hour, 26 * time.Hour},
+				Now: noon, Label: noon.UnixNano(), Remember: time.Hour,
+			}
+			left := func() (sums []int64) { // of each tier
+				sums = make([]int64, 3)
+				for b, n := range counts["ab:k"] {
+					sums[slices.Index([]time.Duration{time.Second, time.Minute, time.Hour}, b.Width)] += n
+				}
+				return sums
+			}
+			require.NoError(t, store.Forget(ctx, forget))
+			require.IsNonDecreasing(t, left(), "a hit %s later, after step %d", late, last)
+			done = step < last
+			require.NoError(t, store.Forget(ctx, forget))
+			require.Equal(t, []int64{0, 0, 0}, left(), "a hit %s later, after step %d, and another Forget", late, last)
+		}
+	}
 }

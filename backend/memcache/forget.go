@@ -21,8 +21,9 @@ import (
 // that a second Forget finds the items left by a first. The label is remembered at
 // the start and at the end.
 //
-// An item that has not changed since the read is removed in one step. From other
-// items the count read is taken, so no hit from in between is lost. A Forget
+// An item that has not changed since the search is removed in one step. From other
+// items the count found is taken: a hit from in between stays in the tiers that were
+// searched before it came, the coarser ones, and leads the next Forget to it. A Forget
 // creates no item but a marker. An Erase searches each tier for all items that
 // may live, and deletes every item, whatever the value. Without f.Deadline each
 // step, of a thousand items, may last for the timeout of the store.
@@ -61,24 +62,24 @@ func (a asking) empty(f *backend.ForgetRequest, i int, held []int64) error {
 	if f.Erase {
 		empty = a.remove
 	}
-	if i > 0 { // the finest tier is searched while emptied
-		held = nil
-		if err := a.visit(f, i, buckets, func(items []kept) error {
-			for _, it := range items {
-				held = append(held, it.bucket.Index)
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
-		slices.Sort(held)
-		held = slices.Compact(held)
-		if err := a.empty(f, i-1, held); err != nil {
-			return err
-		}
-		buckets = slices.Values(held)
+	if i == 0 { // searched while emptied
+		return a.visit(f, i, buckets, empty)
 	}
-	return a.visit(f, i, buckets, empty)
+	var items []kept
+	err := a.visit(f, i, buckets, func(some []kept) error { items = append(items, some...); return nil })
+	held = nil
+	for _, it := range items {
+		held = append(held, it.bucket.Index)
+	}
+	if err == nil {
+		err = a.empty(f, i-1, slices.Compact(slices.Sorted(slices.Values(held))))
+	}
+	for some := range slices.Chunk(items, chunkSize) {
+		if err == nil {
+			err = empty(some)
+		}
+	}
+	return err
 }
 
 // search returns the buckets of tier i that may have an item: those inside the

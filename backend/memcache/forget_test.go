@@ -3,7 +3,9 @@ package memcache_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -156,6 +158,81 @@ func TestHitsBetweenReadingAndEmptying(t *testing.T) {
 				}
 			}
 			require.Equal(t, row.asked, asked)
+		})
+	}
+}
+
+// stepwise calls before in front of each write.
+type stepwise struct {
+	net.Conn
+	before func()
+}
+
+func (c stepwise) Write(b []byte) (int, error) {
+	c.before()
+	return c.Conn.Write(b)
+}
+
+// A hit between any two steps of a Forget stays in no finer tier without the coarser
+// ones, and another Forget finds it; so it is with a Forget and hits in between.
+func TestForgetAmidOtherCalls(t *testing.T) {
+	addr := servertest.Memcached(t)
+	near := newStore(t, memcache.Config{}, addr)
+	var step, last atomic.Int64
+	var between func()
+	s := newStore(t, memcache.Config{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		return stepwise{conn, func() {
+			if step.Add(1) == last.Load() {
+				between()
+			}
+		}}, err
+	}}, addr)
+	hit := func(key string, at time.Time) {
+		r := adding(key, 1)
+		for _, b := range tiers.Default.Buckets(at) {
+			r.Add = append(r.Add, backend.Slot{Bucket: b, TTL: 26 * time.Hour})
+		}
+		require.NoError(t, near.Do(context.Background(), r))
+	}
+	forget := func(s *memcache.Store, key string) {
+		require.NoError(t, s.Forget(context.Background(), forgetting(key)))
+	}
+	left := func(key string) (sums []int64) { // of each tier
+		for i, width := range []time.Duration{time.Second, time.Minute, time.Hour} {
+			sums = append(sums, 0)
+			for _, n := range read(t, near, key, width, tiers.Index(halfPast.Add(-2*time.Minute).UnixNano(), width), int(4*time.Minute/width)+2) {
+				sums[i] += n
+			}
+		}
+		return sums
+	}
+	for what, amid := range map[string]func(key string){
+		"a hit of a second that is there": func(key string) { hit(key, halfPast) },
+		"a hit of another second":         func(key string) { hit(key, halfPast.Add(time.Second)) },
+		"a hit of another minute":         func(key string) { hit(key, halfPast.Add(time.Minute)) },
+		"a Forget and hits":               func(key string) { forget(near, key); hit(key, halfPast); hit(key, halfPast.Add(time.Second)) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			for done := false; !done; done = step.Load() < last.Load() {
+				key := fmt.Sprint("ab:", strings.ReplaceAll(what, " ", ""), last.Load())
+				between = func() { amid(key) }
+				for range 2 {
+					hit(key, halfPast)
+				}
+				hit(key, halfPast.Add(-time.Minute))
+				last.Add(1)
+				step.Store(0)
+				forget(s, key)
+				sums := left(key)
+				if what != "a Forget and hits" {
+					require.IsNonDecreasing(t, sums, "after step %d of a Forget: %s", last.Load(), what)
+				}
+				forget(near, key)
+				require.Equal(t, []int64{0, 0, 0}, left(key), "after step %d of a Forget: %s, and another Forget; before: %v", last.Load(), what, sums)
+			}
+			require.Greater(t, last.Load(), int64(7))
+			last.Store(0)
 		})
 	}
 }

@@ -17,7 +17,7 @@ type budget struct {
 // budgets has a row for every folder with code.
 var budgets = []budget{
 	{folders: "tiers internal/cover", code: 421, decision: "calendar-periods.md"},
-	{folders: "backend", code: 461, decision: "helpers-for-stores.md as-many-as-have-room.md"},
+	{folders: "backend", code: 467, decision: "helpers-for-stores.md as-many-as-have-room.md"},
 	{folders: "backend/memory/...", code: 2019, decision: "rings-in-memory.md as-many-as-have-room.md calendar-periods.md"},
 	{folders: "backend/memcache/...", code: 2250, decision: "memcached-transport.md"},
 	{folders: "backend/memcache/plain", code: 200},
@@ -51,7 +51,7 @@ var budgets = []budget{
 }
 
 // maxTests bounds the lines of all files of tests, without blanks and comments.
-const maxTests = 54500
+const maxTests = 54600
 
 // pageBudget bounds the lines of all pages that match a pattern, taken together.
 type pageBudget struct {
