@@ -23,14 +23,24 @@ import (
 	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
-// sendings counts what a client sends.
-type sendings struct{ commands, pipelines atomic.Int64 }
+// sendings counts what a client sends, and calls after behind each command and pipeline.
+type sendings struct {
+	commands, pipelines atomic.Int64
+	after               func()
+}
+
+func (s *sendings) end() {
+	if s.after != nil {
+		s.after()
+	}
+}
 
 func (s *sendings) DialHook(next goredis.DialHook) goredis.DialHook { return next }
 
 func (s *sendings) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, cmd goredis.Cmder) error {
 		s.commands.Add(1)
+		defer s.end()
 		return next(ctx, cmd)
 	}
 }
@@ -38,6 +48,7 @@ func (s *sendings) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 func (s *sendings) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []goredis.Cmder) error {
 		s.pipelines.Add(1)
+		defer s.end()
 		return next(ctx, cmds)
 	}
 }

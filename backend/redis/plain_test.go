@@ -269,27 +269,6 @@ func TestPlainStoredAsDocumented(t *testing.T) {
 	}
 }
 
-// steps calls between after each command and each pipeline of a client.
-type steps struct {
-	between func()
-}
-
-func (s *steps) DialHook(next goredis.DialHook) goredis.DialHook { return next }
-
-func (s *steps) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
-	return func(ctx context.Context, cmd goredis.Cmder) error {
-		defer s.between()
-		return next(ctx, cmd)
-	}
-}
-
-func (s *steps) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []goredis.Cmder) error {
-		defer s.between()
-		return next(ctx, cmds)
-	}
-}
-
 // A hit between any two steps of a Forget goes from all tiers or from none, and a Forget
 // between any two steps of another leaves nothing that a later Forget does not find.
 func TestPlainForgetAmidOtherCalls(t *testing.T) {
@@ -326,7 +305,7 @@ func TestPlainForgetAmidOtherCalls(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			step, last := 0, 0
 			var key string
-			client.AddHook(&steps{func() {
+			client.AddHook(&sendings{after: func() {
 				if step++; step == last {
 					amid(key)
 				}
@@ -349,7 +328,7 @@ func TestPlainForgetAmidOtherCalls(t *testing.T) {
 
 	// A key that is hit at every step is never the same for long enough.
 	hits := 0
-	client.AddHook(&steps{func() { hits++; hit("ab:busy", second) }})
+	client.AddHook(&sendings{after: func() { hits++; hit("ab:busy", second) }})
 	hit("ab:busy", second)
 	forget(s, "ab:busy")
 	require.Greater(t, hits, 90)

@@ -44,12 +44,12 @@ func (s *Store) Forget(ctx context.Context, req *backend.ForgetRequest) error {
 	}
 	for i, t := range req.Ladder.Tiers() {
 		many := maxReads
-		if i > 0 {
+		if i > 0 && !req.Erase {
 			many = max(1, maxReads/int(t.Width/req.Ladder.At(i-1).Width))
 		}
 		for some := range slices.Chunk(found[i], many) {
 			all, finer := names(req.Key, t.Width, some), []string(nil)
-			if i > 0 {
+			if i > 0 && !req.Erase {
 				finer = names(req.Key, req.Ladder.At(i-1).Width, inside(req.Ladder, i-1, some))
 			}
 			if err := s.within(ctx, req.Deadline, func(ctx context.Context) error {
