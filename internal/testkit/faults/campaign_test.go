@@ -59,7 +59,7 @@ func TestShortCampaign(t *testing.T) {
 		missing := slices.ContainsFunc(all, func(k kind) bool {
 			return !slices.ContainsFunc(c.worlds, func(w *world) bool { return w.came(k.Name) })
 		})
-		return full && !missing && (!idle || !long.Asked() && time.Since(c.Began) > time.Minute)
+		return full && !idle && !missing
 	})
 	require.NoError(t, c.verdict(), again)
 	nothingLeft(t, c, before)
@@ -70,10 +70,7 @@ func TestShortCampaign(t *testing.T) {
 			came[name] += n
 		}
 		full += w.report().Full
-		if w.report().Windows == 0 { // a busy machine can keep a Cluster down
-			require.False(t, long.Asked(), "no window of %s", w.name)
-			t.Logf("no window of %s", w.name)
-		}
+		require.Positive(t, w.report().Windows, w.name)
 	}
 	for _, k := range all {
 		require.Positive(t, came[k.Name], k.Name)
