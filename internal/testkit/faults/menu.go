@@ -40,8 +40,9 @@ func dayOf(now int64) (number int64, ahead time.Duration) {
 // dayLimits are those of all keys with a day.
 var dayLimits = menu("5 per day in Asia/Kolkata", "9/1m, 5 per day in Asia/Kolkata", "5 per day in Asia/Kolkata, 12 per day in UTC")
 
-// timeouts are the patience of the callers of a process, in turn.
-var timeouts = []time.Duration{time.Second, 60 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond}
+// timeouts are the patience of the callers of a process, in turn. One has enough on a busy
+// machine, where a call on a Cluster with new connections takes more than a second.
+var timeouts = []time.Duration{time.Second, 60 * time.Millisecond, 250 * time.Millisecond, 5 * time.Second}
 
 // group is keys of one sort.
 type group struct {
