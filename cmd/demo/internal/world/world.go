@@ -168,14 +168,9 @@ func (w *World) Burst() {
 		w.moveTo(start)
 	}
 	n := w.limit.Max
-	for i := range n {
-		w.planned = append(w.planned, attempt{at: edge.Add(-before).Add(before * time.Duration(i) / time.Duration(n))})
-	}
+	w.plan(n, edge.Add(-before), before)
 	// So soon after the edge that no hit of the old window has left the true window.
-	after := w.limit.Per / 6000
-	for i := range n {
-		w.planned = append(w.planned, attempt{at: edge.Add(after * time.Duration(i) / time.Duration(n))})
-	}
+	w.plan(n, edge, w.limit.Per/6000)
 	w.planned[len(w.planned)-1].ends = fmt.Sprintf("%s attempts before %s, and %s after", words.Commas(n), w.clock(edge), words.Commas(n))
 }
 
@@ -187,9 +182,7 @@ func (w *World) Pattern(counts []int64) {
 	from := w.now.Truncate(w.limit.Per).Add(w.limit.Per)
 	part := 2 * w.limit.Per / time.Duration(len(counts))
 	for i, n := range counts {
-		for k := range n {
-			w.planned = append(w.planned, attempt{at: from.Add(part * time.Duration(i)).Add(part * time.Duration(k) / time.Duration(n))})
-		}
+		w.plan(n, from.Add(part*time.Duration(i)), part)
 	}
 	if len(w.planned) == 0 {
 		w.say("The pattern has no attempts.")
@@ -197,6 +190,13 @@ func (w *World) Pattern(counts []int64) {
 	}
 	w.say("The pattern begins at %s.", w.clock(from))
 	w.planned[len(w.planned)-1].ends = fmt.Sprintf("the pattern of %s attempts around %s", words.Commas(int64(len(w.planned))), w.clock(from.Add(w.limit.Per)))
+}
+
+// plan plans n attempts at equal distances, the first at from.
+func (w *World) plan(n int64, from time.Time, span time.Duration) {
+	for i := range n {
+		w.planned = append(w.planned, attempt{at: from.Add(span * time.Duration(i) / time.Duration(n))})
+	}
 }
 
 // Crowd begins attempts at random, five times the limit, in place of all others.
@@ -283,17 +283,14 @@ func (w *World) Step(ctx context.Context) error {
 
 // tell tells who admitted the last attempt.
 func (w *World) tell() {
-	names := map[bool][]string{}
+	names, by := map[bool][]string{}, map[bool]string{true: "admitted by ", false: "denied by "}
 	for _, r := range w.racers {
 		names[r.last] = append(names[r.last], r.Name)
 	}
 	var parts []string
-	for _, said := range []struct {
-		last bool
-		by   string
-	}{{true, "admitted by "}, {false, "denied by "}} {
-		if len(names[said.last]) > 0 {
-			parts = append(parts, said.by+words.List(names[said.last]))
+	for _, last := range []bool{true, false} {
+		if len(names[last]) > 0 {
+			parts = append(parts, by[last]+words.List(names[last]))
 		}
 	}
 	w.say("%s: an attempt, %s.", w.clock(w.now), strings.Join(parts, "; "))
