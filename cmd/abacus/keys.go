@@ -56,7 +56,7 @@ type terms struct {
 const featuresHelp = `A feature is a kind, a colon and a value. By --rules the command knows limits, plans, else, ladders, bans and overrides, and finds a feature as the limiter counts it: Ada@Example.org as ada@example.org, an IPv6 address as its network. Several features joined are ip+email:203.0.113.9,ada@example.org, with %2C for a comma and %25 for a percent sign in a value; a network of another kind is net:203.0.113.0/24.`
 
 // nothingHelp is the part of --help about features that count nothing.
-const nothingHelp = `Exit code 3: a feature counts nothing. Rules, ladder, prefix and secret, and on memcached skew and settle, are part of the stored key: with others nothing is found.`
+const nothingHelp = `Exit code 3: a feature counts nothing. It has no hits, as after a forget; or rules, ladder, prefix or secret, or on memcached skew or settle, all parts of the stored key, are not those of the program.`
 
 // keysHelp is the part of --help about keys.
 const keysHelp = featuresHelp + `
@@ -72,7 +72,7 @@ func found(names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return cli.Nothingf("nothing is counted for %s: rules, ladder, prefix and secret, and on memcached skew and settle, must be those of the program", strings.Join(names, ", "))
+	return cli.Nothingf("nothing is counted for %s: no hits are left, as after a forget; or rules, ladder, prefix or secret, or on memcached skew or settle, are not those of the program", strings.Join(names, ", "))
 }
 
 // opened is a program's store, counter and limiter.

@@ -24,7 +24,7 @@ type commands struct {
 	Watch   watchCmd   `cmd:"" help:"Open a page that watches a store, its servers, and the decisions of a service."`
 }
 
-const description = `Run abacus: look after the store and the rules of a service that counts. The program to try the library is "demo".
+const description = `Run abacus: look after the store and the rules of a service that counts. The program to try the library is "demo". In a checkout, abacus is "go run ./cmd/abacus".
 
 Exit status: 0 all went well; 1 bad or unreadable input, a check or a store that failed, or output that cannot be written; 2 a mistake on the command line; 3 a feature counts nothing; 130 interrupted.`
 

@@ -63,7 +63,6 @@ func Clean(ctx context.Context, store *stores.Opened, prefix string) (int64, err
 // StoreHelp is the part of --help about --store.
 const StoreHelp = `The store is one of
 
-    memory
     redis://user:password@127.0.0.1:6379/0        or rediss:// for TLS
     unix:///run/redis/redis.sock?db=0
     redis://10.0.0.1:6379?addr=10.0.0.2:6379      a Cluster, by some nodes
