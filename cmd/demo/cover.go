@@ -18,7 +18,7 @@ import (
 type coverCmd struct {
 	At     cli.Instant `help:"When the window ends: now, 23:30:33 (today, UTC) or 2026-03-02T23:30:33Z. Default: ${default}." default:"now" placeholder:"TIME"`
 	Window cli.Span    `help:"How long the window is. Default: ${default}." default:"24h" placeholder:"DURATION"`
-	Ladder cli.Ladder  `help:"The tiers, finest first, as width:keep. Default: those that fit the window." placeholder:"TIERS"`
+	Ladder cli.Ladder  `help:"The buckets, finest first, as width:keep, such as 1s:1d,1m:1d,1h:1d. Default: those that fit the window." placeholder:"TIERS"`
 	Skew   cli.Span    `help:"How far the clocks of those who count may be apart." default:"0s" placeholder:"DURATION"`
 	JSON   bool        `help:"Print one JSON object."`
 }

@@ -23,10 +23,10 @@ type commands struct {
 	Serve   serveCmd   `cmd:"" help:"Open a page that explains the library in seven pictures."`
 	Replay  replayCmd  `cmd:"" help:"Send a log through the counter, the clock being the log's, and check every decision."`
 	Compare compareCmd `cmd:"" help:"Send a log through abacus and the textbook limiters, and compare what they admit and cost."`
-	Cover   coverCmd   `cmd:"" help:"Explain which buckets a window is counted from."`
+	Cover   coverCmd   `cmd:"" help:"Show which counts of hours, minutes and seconds, its buckets, a window is added up from."`
 }
 
-const description = `Try abacus: at most Max in any window, counted on a few rods of time. The program to look after a service that runs is "abacus".
+const description = `Try abacus: at most Max hits in any window of time, added up from a few counts of hours, minutes and seconds. The program to look after a service that runs is "abacus". In a checkout, demo is "go run ./cmd/demo".
 
 Exit status: 0 all went well; 1 bad or unreadable input, a store that failed, or output that cannot be written; 2 a mistake on the command line; 130 interrupted.`
 

@@ -21,7 +21,7 @@ type replayCmd struct {
 	File      string      `arg:"" help:"The log, - for standard input. What is compressed by gzip is read as it is." placeholder:"FILE"`
 	Limits    cli.Sliding `help:"The limits on every key: 10/m, 5/90s, 1000/7d; several with commas. Default: ${default}." default:"10/h,100/d" placeholder:"LIMITS"`
 	Rules     string      `help:"Decide by this file of rules instead, in memory: a feature is kind:value, or a value where the event has rules by one kind." placeholder:"RULES"`
-	Ladder    cli.Ladder  `help:"The tiers, finest first, as width:keep. Default: those that fit the limits, exact to a second for limits of a minute and more." placeholder:"TIERS"`
+	Ladder    cli.Ladder  `help:"The buckets to count in, finest first, as width:keep, such as 1s:1d,1m:1d,1h:1d. Default: those that fit the limits, exact to a second for limits of a minute and more." placeholder:"TIERS"`
 	Grid      cli.Span    `help:"Count in no buckets finer than this: less is stored, and a denial lasts up to that much longer." default:"0s" placeholder:"DURATION"`
 	Skew      cli.Span    `help:"How far the stamps of the log may run back, as those of several clocks do." default:"0s" placeholder:"DURATION"`
 	Store     cli.Store   `help:"Where to count: memory (the default), or the URL of Redis or memcached servers." default:"memory" env:"ABACUS_STORE" placeholder:"STORE"`
@@ -34,7 +34,7 @@ type replayCmd struct {
 
 // Help is the part of --help that follows the summary.
 func (*replayCmd) Help() string {
-	return `A csv log has a header with the columns time_us (microseconds since 1970), event and feature, in any order. Of a web server's log, the event is the method and the feature the client; with --event, the event is a pattern as http.ServeMux has them, and other requests are left out. An event and a feature together are a key, and have the limits for themselves. Features are taken as they are written, also those of kind ip: a limiter counts all addresses of an IPv6 network under one key, so write the network, as in the keys of the limiter.
+	return `Each line is a hit of a key: of an event, which is what happened, by a feature, which is who did it. Each key has the limits for itself. A csv log has a header with the columns time_us (microseconds since 1970), event and feature, in any order. In a web server's log the feature is the client, and the event the method alone, such as GET, whatever the path; so give --event, a pattern as http.ServeMux has them: then the event is the pattern, and other requests are left out. Features are taken as they are written, also those of kind ip: a limiter counts all addresses of an IPv6 network under one key, so write the network, as in the keys of the limiter.
 
 Every decision is checked against a log of every hit. Exit codes: 0 all was read, 1 the log is bad, the store failed or the output cannot be written, 2 the call is wrong, 130 interrupted; the report tells what was read before that.
 
@@ -44,8 +44,9 @@ The decisions are the same on every store. A replay stores its keys under a pref
 
 Examples:
 
+    printf 'time_us,event,feature\n0,login,ann\n9500000,login,ann\n' >log.csv
+    demo replay --limits 1/h log.csv
     demo replay --limits 10/m,50/h,100/d events.csv.gz
-    demo replay --rules rules.yaml events.csv
     demo replay --limits 100/d --grid 60s --decisions out.csv events.csv
     demo replay --store redis://127.0.0.1:6379/0 --clean events.csv
     demo replay --limits 5/h --event 'POST /login' access.log
