@@ -121,8 +121,7 @@ func FuzzParseLimits(f *testing.F) {
 		again, err := ParseLimits(limits.String())
 		require.NoError(t, err, "%q was read and written as %q", s, limits)
 		require.Equal(t, limits, again)
-		text, err := limits.MarshalText()
-		require.NoError(t, err)
+		text := try.To(limits.MarshalText())(t)
 		again = nil
 		require.NoError(t, again.UnmarshalText(text))
 		require.Equal(t, limits, again)

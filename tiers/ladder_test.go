@@ -168,8 +168,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := Parse(l.String())
-		require.NoError(t, err)
+		again := try.To(Parse(l.String()))(t)
 		require.Equal(t, l, again)
 		require.Positive(t, l.Len())
 		require.LessOrEqual(t, l.Len(), MaxTiers)

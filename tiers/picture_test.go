@@ -17,8 +17,7 @@ import (
 
 // ours is the colour of abacus on all pages: on a light ground, and on a dark one.
 func ours(t *testing.T) (colours []string) {
-	css, err := os.ReadFile("../cmd/internal/web/base.css")
-	require.NoError(t, err)
+	css := try.To(os.ReadFile("../cmd/internal/web/base.css"))(t)
 	for _, found := range regexp.MustCompile(`--ours:(#[0-9a-f]{6})`).FindAllStringSubmatch(string(css), -1) {
 		colours = append(colours, found[1])
 	}
@@ -33,8 +32,7 @@ func TestPicturesHaveTheColour(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, pictures, 6)
 	for _, name := range append(pictures, "../cmd/internal/web/pages/icon.svg") {
-		picture, err := os.ReadFile(name)
-		require.NoError(t, err)
+		picture := try.To(os.ReadFile(name))(t)
 		right, wrong := ours(t)[0], ours(t)[1]
 		if strings.HasSuffix(name, "-dark.svg") {
 			right, wrong = wrong, right
@@ -53,8 +51,7 @@ func TestRodsHaveTheWholeCover(t *testing.T) {
 	cover, err := tiers.Default.Cover(time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC), 24*time.Hour, 0)
 	require.NoError(t, err)
 	for file, colour := range map[string]string{"rods-light.svg": ours(t)[0], "rods-dark.svg": ours(t)[1]} {
-		rods, err := os.ReadFile("../docs/pictures/" + file)
-		require.NoError(t, err)
+		rods := try.To(os.ReadFile("../docs/pictures/" + file))(t)
 		require.Contains(t, string(rods), fmt.Sprintf("sum of %d buckets", cover.Reads()))
 		require.Contains(t, string(rods), fmt.Sprintf(": %d buckets at most say it all", cover.Reads()))
 		require.EqualValues(t, cover.Reads(), strings.Count(string(rods), `fill="`+colour+`"`), file)

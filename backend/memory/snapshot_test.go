@@ -294,8 +294,7 @@ func FuzzRestore(f *testing.F) {
 		again := New(Config{MaxBuckets: 1 << 16})
 		require.NoError(t, again.Restore(bytes.NewReader(snapshotOf(t, s))))
 		require.Equal(t, contents(s), contents(again))
-		l, err := tiers.Parse(dayLadder)
-		require.NoError(t, err)
+		l := try.To(tiers.Parse(dayLadder))(t)
 		for i := range s.shards { // a restored key is one like others
 			for _, at := range slices.Clone(s.shards[i].table.slots) {
 				if at.e != nil {

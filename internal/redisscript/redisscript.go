@@ -6,10 +6,10 @@ package redisscript
 import (
 	"context"
 	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"strings"
 	"time"
 
@@ -91,8 +91,7 @@ type Script struct{ text, sha string }
 
 // New makes a Script of its text.
 func New(text string) Script {
-	sum := sha1.Sum([]byte(text))
-	return Script{text, hex.EncodeToString(sum[:])}
+	return Script{text, fmt.Sprintf("%x", sha1.Sum([]byte(text)))}
 }
 
 // Text returns the program.
@@ -137,6 +136,16 @@ const foreign = "ABACUS foreign"
 // script.
 var ErrForeign = errors.New(foreign)
 
+// place is what a server adds to an error inside of a script: the script's name, and where in
+// the script. Redis 7 and Valkey add them at the end, older servers at the beginning.
+var place = regexp.MustCompile(`^ERR Error running script \(call to f_\w+\): (@user_script: ?\d+: )+-?| script: \w+, on @\S+$|\s+$`)
+
+// brief is an error without the place.
+type brief struct{ error }
+
+func (b brief) Error() string { return place.ReplaceAllString(b.error.Error(), "") }
+func (b brief) Unwrap() error { return b.error }
+
 // Failed makes of an error of a command that was sent once an error with the name
 // of the server and the cause. Failed also has a Cluster's client look for the new
 // master; by itself the client looks only before a second try.
@@ -150,9 +159,9 @@ func (s *Server) Failed(ctx context.Context, err error) error {
 	// A program stumbles over a value where the program does not look at each number.
 	case strings.Contains(text, foreign), strings.Contains(text, "WRONGTYPE"),
 		strings.HasPrefix(text, "ERR user_script:"), strings.HasPrefix(text, "ERR user_function:"):
-		return fmt.Errorf("%s: what is stored for this key was not written by this store: %w", s, err)
+		return fmt.Errorf("%s: what is stored for this key was not written by this store: %w", s, brief{err})
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("%s: no answer in time: %w", s, err)
 	}
-	return fmt.Errorf("%s: %w", s, err)
+	return fmt.Errorf("%s: %w", s, brief{err})
 }

@@ -10,11 +10,7 @@ import (
 // Commas is n with its thousands apart: 86,400.
 func Commas(n int64) string {
 	s := strconv.FormatInt(n, 10)
-	first := 0
-	if n < 0 {
-		first = 1
-	}
-	for i := len(s) - 3; i > first; i -= 3 {
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
@@ -31,14 +27,10 @@ func Plural(n int64, thing string) string {
 // List joins names as in a sentence: "a, b and c". Names with commas are kept
 // apart by semicolons.
 func List(names []string) string {
-	last := len(names) - 1
-	switch {
-	case slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, ",") }):
+	if slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, ",") }) {
 		return strings.Join(names, "; ")
-	case last < 1:
-		return strings.Join(names, "")
 	}
-	return strings.Join(names[:last], ", ") + " and " + names[last]
+	return join(names)
 }
 
 // Quoted lists names: "a", "b" and "c". No names are "nothing".
@@ -50,9 +42,13 @@ func Quoted(names []string) string {
 	for i, name := range names {
 		quoted[i] = strconv.Quote(name)
 	}
-	last := len(quoted) - 1
-	if last == 0 {
-		return quoted[0]
+	return join(quoted)
+}
+
+func join(names []string) string {
+	last := len(names) - 1
+	if last < 1 {
+		return strings.Join(names, "")
 	}
-	return strings.Join(quoted[:last], ", ") + " and " + quoted[last]
+	return strings.Join(names[:last], ", ") + " and " + names[last]
 }

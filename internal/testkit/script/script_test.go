@@ -24,8 +24,7 @@ func TestRoundTrip(t *testing.T) {
 	verbs := map[string]bool{}
 	for _, l := range []string{"1s:1d, 1m:1d, 1h:1d", "100ms:1m, 1s:1h, 1m:1d, 1h:7d, 1d:7d", "10s:1d"} {
 		s := Random(r, parse.Ladder(l), time.Second, -1, 400)
-		again, err := Parse(s.String())
-		require.NoError(t, err)
+		again := try.To(Parse(s.String()))(t)
 		require.Equal(t, s, again)
 		for _, c := range s.Calls {
 			verbs[c.Verb] = true
@@ -100,8 +99,7 @@ func TestAFailingScriptIsShrunk(t *testing.T) {
 			}
 			require.Error(t, err, "no script found it")
 			text := err.Error()
-			short, err := Parse(text[strings.LastIndex(text, "ladder "):])
-			require.NoError(t, err)
+			short := try.To(Parse(text[strings.LastIndex(text, "ladder "):]))(t)
 			require.Less(t, len(short.Calls), 20, "%s", short)
 			require.Error(t, try.Err(play(short)))
 			require.NoError(t, try.Err(short.Play(memory.New(memory.Config{}), "x")))

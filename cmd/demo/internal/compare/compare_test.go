@@ -176,8 +176,7 @@ func TestGrowth(t *testing.T) {
 		require.Less(t, 20*line.Bytes[last], exact.Bytes[last], line.Name)
 	}
 
-	c, err := New(cfg)
-	require.NoError(t, err)
+	c := try.To(New(cfg))(t)
 	require.EqualValues(t, 16*2+5*188_880, c.Steps(log))
 	cfg.Growth = false
 	require.Nil(t, compareOn(t, cfg, log)[0].Growth)
@@ -349,8 +348,7 @@ func TestProgressAndInterrupt(t *testing.T) {
 		require.Less(t, events, c.Steps(log))
 		given = events
 	}}
-	c, err := New(cfg)
-	require.NoError(t, err)
+	c = try.To(New(cfg))(t)
 	require.Len(t, names, len(try.To(c.Run(t.Context(), log))(t)[0].Algorithms))
 	require.Equal(t, c.Steps(log), c.given)
 

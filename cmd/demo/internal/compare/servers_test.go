@@ -55,8 +55,7 @@ func grownOn(t *testing.T, store *stores.Opened) *Growth {
 	require.NoError(t, err)
 	require.EqualValues(t, 10_000, c.sizes[len(c.sizes)-1])
 	c.sizes = []int64{10, 100}
-	reports, err := c.Run(t.Context(), logOf(t, 0))
-	require.NoError(t, err)
+	reports := try.To(c.Run(t.Context(), logOf(t, 0)))(t)
 	for _, line := range reports[0].Growth.Lines {
 		require.Less(t, line.Bytes[0], line.Bytes[1], line.Name)
 		require.Positive(t, line.Bytes[0], line.Name)
@@ -156,8 +155,7 @@ func TestSilentRedis(t *testing.T) {
 	c, err := New(Config{Limits: counter.MustLimits("5/d"), Store: store, Timeout: 10 * time.Second, Growth: true})
 	require.NoError(t, err)
 	c.sizes = []int64{10}
-	reports, err := c.Run(t.Context(), logOf(t, 0, time.Minute))
-	require.NoError(t, err)
+	reports := try.To(c.Run(t.Context(), logOf(t, 0, time.Minute)))(t)
 	r := reports[0]
 	require.Nil(t, r.Growth)
 	for _, a := range r.Algorithms {
