@@ -88,19 +88,15 @@ func TestEveryBenchmarkIsAPart(t *testing.T) {
 
 // The charts are those that the page's tables give, in the colours of today.
 func TestChartsAreThoseOfThePage(t *testing.T) {
-	text, err := os.ReadFile("../docs/reports/bench.md")
-	require.NoError(t, err)
+	text := try.To(os.ReadFile("../docs/reports/bench.md"))(t)
 	page := filepath.Join(t.TempDir(), "bench.md")
 	require.NoError(t, os.WriteFile(page, text, 0o644))
 	require.NoError(t, render(page))
-	drawn, err := filepath.Glob(filepath.Join(filepath.Dir(page), "charts", "*"))
-	require.NoError(t, err)
+	drawn := try.To(filepath.Glob(filepath.Join(filepath.Dir(page), "charts", "*")))(t)
 	require.Len(t, drawn, 6)
 	for _, name := range drawn {
-		got, err := os.ReadFile(name)
-		require.NoError(t, err)
-		want, err := os.ReadFile(filepath.Join("../docs/reports/charts", filepath.Base(name)))
-		require.NoError(t, err)
+		got := try.To(os.ReadFile(name))(t)
+		want := try.To(os.ReadFile(filepath.Join("../docs/reports/charts", filepath.Base(name))))(t)
 		require.Equal(t, string(got), string(want), "%s: cd bench && go run . -render ../docs/reports/bench.md", name)
 	}
 }

@@ -24,7 +24,8 @@ import (
 // A client is an IPv4 address or the /64 network of an IPv6 address. No header is
 // believed: behind a proxy all clients have the proxy's address and share one
 // limit, until the full form sets Proxies in [ClientIP]. A client without an
-// address, as on a Unix socket, is answered with 400.
+// address, as on a Unix socket, is answered with 400, and slog.Default gets a line:
+// behind a proxy such a server needs Hops in ClientIP.
 //
 // While the store fails, requests are answered with 503, and slog.Default gets a
 // line when this begins and when it is over.

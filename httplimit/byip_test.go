@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -56,7 +57,6 @@ func TestByIP(t *testing.T) {
 		}
 		require.Equal(t, http.StatusTooManyRequests, from(h, "[2001:db8::3]:1000").Code, "a /64 is one client")
 		require.Equal(t, http.StatusOK, from(h, "[2001:db8:0:1::3]:1000").Code, "another /64")
-		require.Equal(t, http.StatusBadRequest, from(h, "@").Code, "no address")
 
 		h = limitByIP(t, memory.New(memory.Config{}), "signup", "5/h, 1 per day in Europe/Berlin")
 		require.Equal(t, `"5/h";q=5;w=3600, "1 per day in Europe/Berlin";q=1`, from(h, "192.0.2.1:1000").Header().Get("RateLimit-Policy"))
@@ -100,12 +100,36 @@ func TestByIPGrowsIntoTheFullForm(t *testing.T) {
 	}
 }
 
-func TestByIPWithoutTheStore(t *testing.T) {
-	var logged bytes.Buffer
-	before := slog.Default()
+// defaultLog has slog.Default write to a buffer.
+func defaultLog(t *testing.T) *bytes.Buffer {
+	logged, before := &bytes.Buffer{}, slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })
-	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	slog.SetDefault(slog.New(slog.NewTextHandler(logged, nil)))
+	return logged
+}
 
+// Clients on a Unix socket have no address. A line a minute says so, and what to use; a
+// feature that the client left out is no reason for one.
+func TestByIPWithoutAnAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logged := defaultLog(t)
+		rule := newLimiter(t, newClock(), by("user", "9/h"))
+		refused := []http.Handler{newLimit(t, httplimit.Config{Limiter: rule, Features: []httplimit.Source{byUser}})(welcome), limitByIP(t, memory.New(memory.Config{}), "signup", "2/h")}
+		for range 61 {
+			require.Equal(t, http.StatusBadRequest, from(refused[0], "@").Code)
+			require.Equal(t, http.StatusBadRequest, from(refused[1], "@").Code)
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, 2, bytes.Count(logged.Bytes(), []byte(`has no address" event=signup RemoteAddr=@ want="httplimit.New: behind a proxy `)), "%s", logged)
+		require.Equal(t, 2, bytes.Count(logged.Bytes(), []byte("\n")), "%s", logged)
+
+		behind := httplimit.Config{Limiter: newLimiter(t, newClock(), by("ip", "1/h")), Features: []httplimit.Source{httplimit.IP(httplimit.ClientIP{Hops: 1})}}
+		require.Equal(t, http.StatusOK, from(newLimit(t, behind)(welcome), "@", "198.51.100.7, 192.0.2.1").Code)
+	})
+}
+
+func TestByIPWithoutTheStore(t *testing.T) {
+	logged := defaultLog(t)
 	var faults limitertest.Faults
 	h := limitByIP(t, faults.Wrap(memory.New(memory.Config{})), "signup", "2/h")
 	faults.Set(limitertest.Fault{Err: errors.New("down")})
@@ -116,7 +140,7 @@ func TestByIPWithoutTheStore(t *testing.T) {
 		told[w.Header().Get("Retry-After")] = true
 	}
 	require.Equal(t, map[string]bool{"1": true, "2": true}, told)
-	require.Equal(t, 1, bytes.Count(logged.Bytes(), []byte("\n")), "%s", &logged)
+	require.Equal(t, 1, bytes.Count(logged.Bytes(), []byte("\n")), "%s", logged)
 	require.Contains(t, logged.String(), "level=WARN")
 	require.NotContains(t, logged.String(), "192.0.2.1")
 
@@ -150,8 +174,7 @@ func TestByIPNamesWhatIsWrong(t *testing.T) {
 
 // A nil handler is found where it is wrapped, and not by the first request.
 func TestANilHandler(t *testing.T) {
-	limit, err := httplimit.ByIP(memory.New(memory.Config{}), "signup", "5/h")
-	require.NoError(t, err)
+	limit := try.To(httplimit.ByIP(memory.New(memory.Config{}), "signup", "5/h"))(t)
 	for _, none := range []http.Handler{nil, http.HandlerFunc(nil)} {
 		require.PanicsWithValue(t, `httplimit: the handler for event "signup" is nil`, func() { limit(none) })
 	}

@@ -249,12 +249,10 @@ func whole(w http.ResponseWriter) http.ResponseWriter {
 
 // abilities tells which methods w itself has for a http.ResponseController.
 func abilities(w http.ResponseWriter) (flushes, hijacks bool) {
-	switch w.(type) {
-	case http.Flusher, interface{ FlushError() error }:
-		flushes = true
-	}
+	_, flushes = w.(http.Flusher)
+	_, reports := w.(interface{ FlushError() error })
 	_, hijacks = w.(http.Hijacker)
-	return flushes, hijacks
+	return flushes || reports, hijacks
 }
 
 type unwrapped struct{ http.ResponseWriter }

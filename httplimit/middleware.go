@@ -158,8 +158,9 @@ type middleware struct {
 	fields  atomic.Pointer[fields] // for fieldsNow
 	tells   bool                   // admitted requests have fields with counts
 	bodies  bodies
-	refunds atomic.Bool  // hits are refunded after good answers: those of requests under way are open
-	waiting atomic.Int64 // requests that are asked about under MaxWait
+	refunds atomic.Bool               // hits are refunded after good answers: those of requests under way are open
+	waiting atomic.Int64              // requests that are asked about under MaxWait
+	told    atomic.Pointer[time.Time] // of the last line about a client without an address
 }
 
 // DefaultMaxWaiting is the default of Config.MaxWaiting.
@@ -191,9 +192,7 @@ func New(cfg Config) (func(http.Handler) http.Handler, error) {
 	if cfg.Show == nil {
 		cfg.Show = []string{feature.KindIP}
 	}
-	if cfg.MaxBody <= 0 {
-		cfg.MaxBody = DefaultMaxBody
-	}
+	cfg.MaxBody = cmp.Or(max(cfg.MaxBody, 0), DefaultMaxBody)
 	m := &middleware{Config: cfg, tells: cfg.Refuse != RefuseSilently && (!cfg.NoHeaders || cfg.LegacyHeaders)}
 	m.Features, m.Show = slices.Clone(cfg.Features), slices.Clone(cfg.Show)
 	most := max(DefaultMaxBodyTotal, cfg.MaxBody)

@@ -202,9 +202,23 @@ func (f *visit) allow(v *limiter.Verdict, features []feature.Feature) (_ []featu
 		if v.Missing == "" {
 			return features, err
 		}
+		f.m.lacks(v.Missing, f.r)
 		f.invalid = cmp.Or(f.invalid, badRequest(v.Missing, "is required"))
 		features = append(features, feature.Unknown(v.Missing))
 	}
+}
+
+// lacks logs that r, which is refused for want of a feature of the kind, lacks the client's
+// address: all clients of such a server may be refused, for a fault of its configuration. One
+// line a minute at most, since any number of requests may come.
+func (m *middleware) lacks(kind string, r *http.Request) {
+	now, last := time.Now(), m.told.Load()
+	if !slices.ContainsFunc(m.Features, func(s Source) bool { return s.client != nil && s.kind == kind }) ||
+		last != nil && now.Sub(*last) < time.Minute || !m.told.CompareAndSwap(last, &now) {
+		return
+	}
+	m.Limiter.Logger().Warn("httplimit: a request is refused, since its client has no address", "event", m.Event, "RemoteAddr", fmt.Sprintf("%.40s", r.RemoteAddr),
+		"want", "httplimit.New: behind a proxy that appends to X-Forwarded-For, with IP(ClientIP{Hops: 1}); otherwise with NewSource and a Value of your own")
 }
 
 // ask asks the Limiter about n hits. A Peek counts nothing, and hits that may be given

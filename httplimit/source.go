@@ -23,7 +23,8 @@ type Source struct {
 }
 
 // IP is the feature "ip": the address of the client, as c finds it. A request
-// whose client has no address, as on a Unix socket, lacks the feature.
+// whose client has no address, as on a Unix socket, lacks the feature; if it is refused for
+// that, the Limiter's Logger gets a line, one a minute at most.
 func IP(c ClientIP) Source { return byClient(feature.KindIP, c, feature.IP) }
 
 // Network is a feature of a kind of your own, such as "net": the network of the

@@ -85,7 +85,8 @@ type Config struct {
 	// store and caller are apart by the Check, and no longer; the rules were replaced.
 	// The end of a state is logged ten seconds after the last sign of the state, by
 	// the next call. A store that comes and goes makes at most one line of each sort
-	// a minute. No line has a feature. Default: slog.Default(). To log nothing, set
+	// a minute, and so do requests to package httplimit without a client's address. No
+	// line has a feature. Default: slog.Default(). To log nothing, set
 	// slog.New(slog.DiscardHandler).
 	Logger *slog.Logger
 
@@ -196,6 +197,9 @@ func (cfg *Config) checkLocal(c *counter.Counter, within time.Duration) error {
 // rules with another ladder are not counted there.
 func (l *Limiter) Counter() *counter.Counter { return l.counter }
 
+// Logger returns Config.Logger, or slog.Default(), for what stands around the Limiter.
+func (l *Limiter) Logger() *slog.Logger { return l.log.logger() }
+
 // Events lists the events that have rules, in alphabetical order.
 func (l *Limiter) Events() []string { return l.rules.Load().names() }
 
@@ -268,7 +272,7 @@ func (l *Limiter) replace(name string, mayDrop bool, rules []Rule) error {
 		return fmt.Errorf("limiter: %s: %w", name, err)
 	}
 	l.turns.Freed(func(counter.Key) bool { return true })
-	l.log.replaced(len(rules))
+	l.Logger().Info("limiter: the rules were replaced", "rules", len(rules))
 	return nil
 }
 

@@ -76,11 +76,6 @@ func (t *transitions) checked(c *counter.Counter) {
 	}
 }
 
-// replaced tells of so many new rules.
-func (t *transitions) replaced(rules int) {
-	t.logger().Info("limiter: the rules were replaced", "rules", rules)
-}
-
 const (
 	calm  = 10 * time.Second // without a mishap, after which an episode is over
 	quiet = time.Minute      // from one logged episode to the next

@@ -28,8 +28,7 @@ func ours(t *testing.T) (colours []string) {
 // All pictures have the colour of abacus that the pages have for their ground, and not the
 // other one.
 func TestPicturesHaveTheColour(t *testing.T) {
-	pictures, err := filepath.Glob("../docs/pictures/*.svg")
-	require.NoError(t, err)
+	pictures := try.To(filepath.Glob("../docs/pictures/*.svg"))(t)
 	require.Len(t, pictures, 6)
 	for _, name := range append(pictures, "../cmd/internal/web/pages/icon.svg") {
 		picture := try.To(os.ReadFile(name))(t)
@@ -48,8 +47,7 @@ func TestPicturesHaveTheColour(t *testing.T) {
 // The picture of the rods shows a cover: each bucket that is read has the colour of
 // abacus.
 func TestRodsHaveTheWholeCover(t *testing.T) {
-	cover, err := tiers.Default.Cover(time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC), 24*time.Hour, 0)
-	require.NoError(t, err)
+	cover := try.To(tiers.Default.Cover(time.Date(2026, 3, 2, 23, 30, 33, 0, time.UTC), 24*time.Hour, 0))(t)
 	for file, colour := range map[string]string{"rods-light.svg": ours(t)[0], "rods-dark.svg": ours(t)[1]} {
 		rods := try.To(os.ReadFile("../docs/pictures/" + file))(t)
 		require.Contains(t, string(rods), fmt.Sprintf("sum of %d buckets", cover.Reads()))
