@@ -18,20 +18,20 @@ OTHERS = service service/bench bench examples/frameworks metrics/prometheus rule
 MODULES = . $(PAGES) $(OTHERS)
 PACKAGES = 91
 
-# Many tests wait, for servers, browsers and clocks: four packages of the root module, one
-# of the pages' modules and one of the others at a time keep two processors busy, and four
-# tests of a package.
+# Many tests wait, for servers, browsers and clocks: six packages of the root module, one
+# of the pages' modules and two of the others at a time keep two processors busy, and four
+# tests of a package. With the race detector few wait, and four packages do.
 # No debugger reads the binaries: without its tables they link in two thirds of the time,
 # and without cgo, which the race detector alone needs, in three quarters of that.
 # Vet has a turn of its own in check; before each test it would read all that is imported.
 # Without the tag gin brings a codec along that no example uses: half a minute to compile.
-AT_ONCE = 4
 export CGO_ENABLED = 0
-TEST = $(GO) test -vet=off -parallel $(AT_ONCE) -ldflags=-w -tags=nomsgpack
+TEST = $(GO) test -vet=off -parallel 4 -ldflags=-w -tags=nomsgpack
 
-# The packages of the root module that take longest begin first: none of them runs
-# alone at the end.
-FIRST = ./backend/redis ./internal/testkit/faults ./limiter ./internal/testkit/servertest
+# The packages of the root module that take longest, and then those that wait most, begin
+# first: none of them runs alone at the end, or with others that wait.
+FIRST = ./backend/redis ./internal/testkit/faults ./limiter ./internal/testkit/servertest $(WAITING)
+WAITING = ./cmd/internal/check ./cmd/internal/watch ./cmd/internal/stores ./limitertest
 
 # While programs are installed, modules are downloaded and the tests of the root module
 # compiled: on a fresh machine neither waits for the other.
@@ -48,7 +48,7 @@ test: ## the tests of all modules: each promise, in minutes. ABACUS_TESTS=long f
 	if [ $$found -ne $(PACKAGES) ]; then echo "$$found packages, want $(PACKAGES): see the Makefile"; exit 1; fi
 	(set -e; $(MAKE) site SITE=-short; for module in $(PAGES); do (cd $$module && $(TEST) -p 1 -timeout 15m $(FLAGS) ./...); done) & pages=$$!; \
 	(set -e; for module in $(OTHERS); do (cd $$module && $(TEST) -p 2 -timeout 15m $(FLAGS) ./...); done) & others=$$!; \
-	$(TEST) -p $(AT_ONCE) -timeout 15m $(FLAGS) $(FIRST) ./...; failed=$$?; wait $$pages || failed=1; wait $$others || failed=1; exit $$failed
+	$(TEST) -p 6 -timeout 15m $(FLAGS) $(FIRST) ./...; failed=$$?; wait $$pages || failed=1; wait $$others || failed=1; exit $$failed
 
 # These packages start no goroutine, nor do their tests with -race; those that they call are
 # tested with the race detector. It makes a test ten times as slow.
@@ -58,7 +58,7 @@ RACING = $(filter-out $(ALONE:%=github.com/abacus-go/abacus/%),$(shell $(GO) lis
 check: bin/staticcheck bin/unparam ## static, the tests in their long form, and with -race
 	$(MAKE) static & static=$$!; ABACUS_TESTS=long $(MAKE) test; failed=$$?; wait $$static || failed=1; exit $$failed
 	(set -e; for module in examples/frameworks metrics/prometheus service; do (cd $$module && CGO_ENABLED=1 $(TEST) -race -shuffle=on -p 1 ./...); done) & nested=$$!; \
-	CGO_ENABLED=1 $(TEST) -race -shuffle=on -p $(AT_ONCE) -timeout 30m $(FIRST) $(RACING); failed=$$?; wait $$nested || failed=1; exit $$failed
+	CGO_ENABLED=1 $(TEST) -race -shuffle=on -p 4 -timeout 30m $(FIRST) $(RACING); failed=$$?; wait $$nested || failed=1; exit $$failed
 
 static: bin/staticcheck bin/unparam ## gofmt, vet, staticcheck and unparam in all modules
 	@unformatted=$$(gofmt -l . ); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math"
@@ -13,13 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/backend"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
 var (
 	seedFlag    = flag.Uint64("seed", 0, "run the one script of this seed")
-	scriptsFlag = flag.Int("scripts", 100, "how many random scripts to run")
+	scriptsFlag = flag.Int("scripts", 0, "how many random scripts to run, 40 or in the long form 100 by default")
 )
 
 // A script is random calls against the model. What a script is about (how many
@@ -201,6 +203,8 @@ func (g *script) play(t testing.TB, name string, n int) {
 	}
 }
 
+func scripts() int { return cmp.Or(*scriptsFlag, long.Rounds(40, 100)) }
+
 func TestAgainstModel(t *testing.T) {
 	play := func(t *testing.T, seed uint64) {
 		newScript(rand.NewPCG(seed, 0), t).play(t, fmt.Sprintf("replay with -run TestAgainstModel -seed %d", seed), 100+int(seed%8)*int(seed%8)*30)
@@ -215,7 +219,7 @@ func TestAgainstModel(t *testing.T) {
 		first := rand.Uint64() &^ 7 // scripts of each length in each lane
 		t.Run(fmt.Sprint(lane), func(t *testing.T) {
 			t.Parallel()
-			for i := range (*scriptsFlag + lanes - 1) / lanes {
+			for i := range (scripts() + lanes - 1) / lanes {
 				play(t, first+uint64(i))
 			}
 		})

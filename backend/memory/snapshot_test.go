@@ -75,7 +75,7 @@ func requireUntouched(t testing.TB, s *Store) {
 // TestRestoredGoesOn plays random scripts, each with a restart in the middle: the
 // model, which knows nothing of the restart, must not notice.
 func TestRestoredGoesOn(t *testing.T) {
-	for range *scriptsFlag {
+	for range scripts() {
 		seed := rand.Uint64()
 		g := newScript(rand.NewPCG(seed, 2), t)
 		m := newModel()

@@ -116,9 +116,10 @@ func TestALeafThatComesLater(t *testing.T) {
 // callers whose clocks are behind. No key counts less than the hits of the key.
 func TestSlotsThatMove(t *testing.T) {
 	t.Parallel()
-	const keys, callers = 24, 6
+	const callers = 6
+	keys := long.Rounds(8, 24)
 	url, cluster := clusterURL(t)
-	var hits [keys]atomic.Int64
+	hits := make([]atomic.Int64, keys)
 	limits := counter.MustLimits("100000000/d")
 	base := time.Date(2026, 3, 2, 10, 0, 5, 0, time.UTC)
 	began := time.Now()
@@ -140,7 +141,7 @@ func TestSlotsThatMove(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(2 * time.Second)
+	time.Sleep(time.Duration(long.Rounds(1, 4)) * 500 * time.Millisecond)
 	nodes := map[string]*goredis.Client{}
 	ids := map[string]string{}
 	for _, addr := range cluster.Addrs {

@@ -41,7 +41,7 @@ func TestOnRedis(t *testing.T) {
 	s.Say("In the table of refused calls the longest limit is used up. Who has a limiter for each limit asks that one first, and then no other.")
 	admits := worstWindows(t)
 
-	many := func(n int) int { return measure.Pick(min(n, 300), n, n) }
+	many := func(n int) int { return measure.Pick(min(n, 40), n, n) }
 	for _, p := range []pattern{
 		{"Cold", "every key is hit once", 0, 0, 0, true},
 		{"Hot", "one key, again and again in the same second", 1, 0, 0, true},

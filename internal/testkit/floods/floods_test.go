@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 // tiny is s in seconds, for a busy machine. In the short form a connection pauses between
 // two requests: the store stands still for a second and more.
 func tiny(s scenario) scenario {
-	s.connections, s.requests = min(s.connections, long.Rounds(120, 300)), min(s.requests, long.Rounds(200, 4000))
+	s.connections, s.requests = min(s.connections, long.Rounds(60, 300)), min(s.requests, long.Rounds(200, 4000))
 	if s.stop > 0 && !long.Asked() {
 		s.pause = 80 * time.Millisecond
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/demo/internal/world"
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/servertest"
 	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
@@ -38,6 +39,7 @@ func racer(t *testing.T, f *world.Frame, name string) world.Racer {
 // A burst at the boundary gets twice the limit through a fixed window, whenever
 // the burst is asked for, and whatever came before.
 func TestBurst(t *testing.T) {
+	each := long.Rounds(5, 1)
 	for _, limit := range world.Limits {
 		burst := func(w *world.World) {
 			w.Burst()
@@ -59,7 +61,7 @@ func TestBurst(t *testing.T) {
 				require.NoError(t, w.Advance(t.Context(), w.Now().Add(limit.Per)))
 			},
 		} {
-			for phase := range 20 {
+			for phase := rand.IntN(each); phase < 20; phase += each {
 				w := newWorld(t, limit, 1)
 				before(w)
 				require.NoError(t, w.Advance(t.Context(), w.Now().Add(limit.Per*time.Duration(phase)/20)))
