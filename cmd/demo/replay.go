@@ -46,8 +46,7 @@ Examples:
 
     printf 'time_us,event,feature\n0,login,ann\n9500000,login,ann\n' >log.csv
     demo replay --limits 1/h log.csv
-    demo replay --limits 10/m,50/h,100/d events.csv.gz
-    demo replay --limits 100/d --grid 60s --decisions out.csv events.csv
+    demo replay --limits 100/d --grid 60s --decisions out.csv events.csv.gz
     demo replay --store redis://127.0.0.1:6379/0 --clean events.csv
     demo replay --limits 5/h --event 'POST /login' access.log
     demo replay --rules rules.yaml --event 'login=POST /login' access.log
