@@ -13,7 +13,8 @@ import (
 )
 
 // Never is the RetryAfter of a call without hope: n is above the Max of a limit,
-// and no wait will do.
+// and no wait will do. As a Duration it prints as 292 years, and a Verdict says it in
+// words: see [Verdict.String].
 const Never = time.Duration(math.MaxInt64)
 
 // Verdict is the answer of [Counter.Take], [Counter.TakeAll] and

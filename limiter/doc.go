@@ -9,7 +9,7 @@
 //		{Event: "signup", Kind: "email", Limits: counter.MustLimits("3/d")},
 //	}})
 //	v, err := lim.Allow(ctx, "signup", feature.IP(addr), feature.Email(mail))
-//	if !v.Allowed { // come back after v.RetryAfter
+//	if !v.Allowed { // come back after v.RetryAfter; v.String says why, and when
 //
 // A program waits for a turn, first come first served, as long as the context lasts:
 //

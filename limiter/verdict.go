@@ -38,7 +38,7 @@ type Verdict struct {
 	Banned bool
 
 	// Missing is the kind of a missing feature, if the call was denied because
-	// of MissingDeny. No wait helps: RetryAfter is counter.Never.
+	// of MissingDeny. No wait helps: RetryAfter is counter.Never, and String says so.
 	Missing string
 
 	// Override is the Override that denied the call, or that exempted a feature of

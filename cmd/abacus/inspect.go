@@ -160,15 +160,13 @@ func (c *inspectCmd) look(ctx context.Context, count *counter.Counter, key count
 			found.Limit, found.Room = w.String(), max(0, w.Max-hits.High)
 		}
 		for _, l := range u.Limits {
-			if l.Limit == w && l.RetryAfter > 0 {
+			if l.Limit == w {
 				found.Free = text.Rest(l.RetryAfter)
 			}
 		}
 		f.Windows = append(f.Windows, found)
 	}
-	if f.BanStep = u.BanStep; u.Banned > 0 {
-		f.Banned = text.Rest(u.Banned)
-	}
+	f.BanStep, f.Banned = u.BanStep, text.Rest(u.Banned)
 	if u.Override != nil {
 		f.Override = u.Override.String() + ": " + effectOf(*u.Override)
 	}

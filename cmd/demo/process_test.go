@@ -62,8 +62,7 @@ func TestServeEnds(t *testing.T) {
 	defer stream.Body.Close()
 	require.Equal(t, http.StatusOK, stream.StatusCode)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
-	_, err := io.Copy(io.Discard, stream.Body)
-	require.NoError(t, err, "the stream ends, and is not cut")
+	require.NoError(t, try.Err(io.Copy(io.Discard, stream.Body)), "the stream ends, and is not cut")
 	require.NoError(t, cmd.Wait())
 	require.Empty(t, stderr.String())
 }

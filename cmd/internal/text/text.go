@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
 	"github.com/abacus-go/abacus/internal/words"
 )
@@ -84,9 +85,15 @@ func Roughly(d time.Duration) string {
 	return dur.Format(d.Round(time.Millisecond))
 }
 
-// Rest is a time to wait, rounded up to seconds if it is long.
+// Rest is a time to wait, rounded up to seconds if it is long; "never" if no wait will do, and
+// empty if there is none.
 func Rest(d time.Duration) string {
-	if d > 10*time.Second {
+	switch {
+	case d <= 0:
+		return ""
+	case d == counter.Never:
+		return "never"
+	case d > 10*time.Second:
 		d = (d + time.Second - 1).Truncate(time.Second)
 	}
 	return dur.Format(d)

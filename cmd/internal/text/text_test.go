@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/words"
 )
 
@@ -50,5 +51,6 @@ func TestTimes(t *testing.T) {
 	} {
 		require.Equal(t, want, Roughly(d))
 	}
+	require.Equal(t, []string{"", "9.5s", "11s", "never"}, []string{Rest(0), Rest(9500 * time.Millisecond), Rest(10500 * time.Millisecond), Rest(counter.Never)})
 	require.Equal(t, "2026-03-01 17:00:00 UTC", Instant(at))
 }

@@ -55,21 +55,15 @@ func Keys(ctx context.Context, lim *limiter.Limiter, event, window string, featu
 	}
 	rules := lim.Rules(event)
 	for _, u := range usages {
-		k := &Key{Event: event, Feature: text.Clean(u.Key.Feature, maxShown)}
+		k := &Key{Event: event, Feature: text.Clean(u.Key.Feature, maxShown), Banned: text.Rest(u.Banned)}
 		rule := rules[slices.IndexFunc(rules, func(r limiter.Rule) bool { return r.Kind == u.Kind || r.Else == u.Kind })]
 		limits := rule.Limits
 		if rule.Kind != u.Kind {
 			limits = rule.ElseLimits
 		}
 		for _, l := range u.Limits {
-			row := KeyLimit{Limit: l.Limit.String(), Low: l.Count.Low, Used: l.Count.High, Room: l.Remaining, RetryAfter: float64(l.RetryAfter) / float64(time.Millisecond)}
-			if l.RetryAfter > 0 {
-				row.Wait = text.Rest(l.RetryAfter)
-			}
+			row := KeyLimit{Limit: l.Limit.String(), Low: l.Count.Low, Used: l.Count.High, Room: l.Remaining, Wait: text.Rest(l.RetryAfter), RetryAfter: float64(l.RetryAfter) / float64(time.Millisecond)}
 			k.Limits = append(k.Limits, row)
-		}
-		if u.Banned > 0 {
-			k.Banned = text.Rest(u.Banned)
 		}
 		if u.Override != nil {
 			k.Override = shown(u.Override.String())

@@ -231,8 +231,7 @@ func TestStreamsTakeTurns(t *testing.T) {
 		require.True(t, other.next("race", new(string)))
 	}
 	require.True(t, first.next("again", new(any)))
-	_, err := io.ReadAll(answer.Body)
-	require.NoError(t, err, "the stream ends in order: its connection is free")
+	require.NoError(t, try.Err(io.ReadAll(answer.Body)), "the stream ends in order: its connection is free")
 
 	press, _ = do(t, request(t, "POST", site+"/race/"+name, url.Values{"do": {"hit"}}))
 	require.Equal(t, 204, press.StatusCode)
