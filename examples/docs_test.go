@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // printed matches a code block below a link to a file.
@@ -17,13 +19,11 @@ var printed = regexp.MustCompile("(?s)\\[[^]]+\\]\\((\\.\\./[\\w./]+\\.go)\\)+:?
 // indentation.
 func TestPagesPrintFiles(t *testing.T) {
 	for page, want := range map[string]int{"../docs/http.md": 1, "../docs/recipes.md": 5, "../docs/rules.md": 1} {
-		text, err := os.ReadFile(page)
-		require.NoError(t, err)
+		text := try.To(os.ReadFile(page))(t)
 		blocks := printed.FindAllStringSubmatch(string(text), -1)
 		require.Len(t, blocks, want, page)
 		for _, block := range blocks {
-			file, err := os.ReadFile(filepath.Join(filepath.Dir(page), block[1]))
-			require.NoError(t, err)
+			file := try.To(os.ReadFile(filepath.Join(filepath.Dir(page), block[1])))(t)
 			require.Contains(t, "\n"+unindented(string(file)), "\n"+unindented(block[2]), "%s prints %s otherwise", page, block[1])
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limitertest"
 )
@@ -49,17 +50,14 @@ func TestDayIn(t *testing.T) {
 	} {
 		zone = row.zone
 		user := feature.New("user", zone)
-		v, err := lim.AllowUpTo(t.Context(), "call", 200, user)
-		require.NoError(t, err)
+		v := try.To(lim.AllowUpTo(t.Context(), "call", 200, user))(t)
 		require.Equal(t, row.calls, v.N())
-		v, err = lim.Allow(t.Context(), "call", user)
-		require.NoError(t, err)
+		v = try.To(lim.Allow(t.Context(), "call", user))(t)
 		require.Equal(t, []any{false, row.wait}, []any{v.Allowed, v.RetryAfter}, "%s", v)
 	}
 	clock.Advance(time.Hour)
 	zone = "Etc/GMT+1" // where the day has just begun
-	v, err := lim.AllowUpTo(t.Context(), "call", 200, feature.New("user", "Asia/Tokyo"))
-	require.NoError(t, err)
+	v := try.To(lim.AllowUpTo(t.Context(), "call", 200, feature.New("user", "Asia/Tokyo")))(t)
 	require.EqualValues(t, 50, v.N(), "%s", v)
 }
 
@@ -111,8 +109,7 @@ func TestRoomForImportantCalls(t *testing.T) {
 	ada := feature.New("user", "ada")
 	admitted := func(important bool) (n int) {
 		for range 150 {
-			v, err := allowCall(t.Context(), lim, ada, important)
-			require.NoError(t, err)
+			v := try.To(allowCall(t.Context(), lim, ada, important))(t)
 			if !v.Allowed {
 				return n
 			}
@@ -139,8 +136,7 @@ func nearlyUsedUp(v limiter.Verdict) bool {
 func TestAWarningAt80Percent(t *testing.T) {
 	lim, _ := limitertest.New(t, warnAt80...)
 	for i := range 101 {
-		v, err := lim.Allow(t.Context(), "mail", feature.New("user", "ada"))
-		require.NoError(t, err)
+		v := try.To(lim.Allow(t.Context(), "mail", feature.New("user", "ada")))(t)
 		require.Equal(t, i < 100, v.Allowed)
 		require.Equal(t, 80 <= i && i < 100, nearlyUsedUp(v), "mail %d", i+1)
 	}
@@ -192,10 +188,8 @@ func (c *fakeConn) Close(code int, _ string) error { c.code = code; return nil }
 
 func TestMessagesOfAWebSocket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-		require.NoError(t, err)
-		lim, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{messages}})
-		require.NoError(t, err)
+		c := try.To(counter.New(memory.New(memory.Config{}), counter.Config{}))(t)
+		lim := try.To(limiter.New(c, limiter.Config{Rules: []limiter.Rule{messages}}))(t)
 		began, handled := time.Now(), 0
 		ada := feature.New("user", "ada")
 		serve := func(c *fakeConn) error {
@@ -231,8 +225,7 @@ func TestReserveAndSettle(t *testing.T) {
 	lim, _ := limitertest.New(t, tokens)
 	ada := feature.New("user", "ada")
 	left := func() int64 {
-		v, err := lim.Peek(t.Context(), "tokens", 0, ada)
-		require.NoError(t, err)
+		v := try.To(lim.Peek(t.Context(), "tokens", 0, ada))(t)
 		return v.Remaining
 	}
 	run := func(most, used int64, fails error) error {
@@ -248,8 +241,7 @@ func TestReserveAndSettle(t *testing.T) {
 	require.EqualValues(t, 93_500, left())
 	require.ErrorIs(t, run(4000, 0, io.ErrUnexpectedEOF), io.ErrUnexpectedEOF)
 	require.EqualValues(t, 93_500, left())
-	v, err := complete(t.Context(), lim, ada, 93_501, nil)
-	require.NoError(t, err)
+	v := try.To(complete(t.Context(), lim, ada, 93_501, nil))(t)
 	require.False(t, v.Allowed)
 }
 
@@ -277,8 +269,7 @@ func TestDistinctValues(t *testing.T) {
 	lim, clock := limitertest.New(t, recipients...)
 	ada := feature.New("user", "ada")
 	may := func(i int) bool {
-		ok, err := mayWriteTo(t.Context(), lim, ada, feature.Email(fmt.Sprintf("friend%d@example.org", i)))
-		require.NoError(t, err)
+		ok := try.To(mayWriteTo(t.Context(), lim, ada, feature.Email(fmt.Sprintf("friend%d@example.org", i))))(t)
 		return ok
 	}
 	for range 3 {
@@ -313,8 +304,7 @@ func TestABanAfterRepeatedTrips(t *testing.T) {
 	home := feature.IP(netip.MustParseAddr("192.0.2.1"))
 	for trip := range 4 {
 		for i := range 31 {
-			v, err := search(t.Context(), lim, home)
-			require.NoError(t, err)
+			v := try.To(search(t.Context(), lim, home))(t)
 			require.Equal(t, i < 30, v.Allowed, "trip %d, search %d", trip, i)
 		}
 		clock.Advance(2 * time.Minute)
@@ -324,8 +314,7 @@ func TestABanAfterRepeatedTrips(t *testing.T) {
 		allowed bool
 	}{{0, false}, {12 * time.Hour, false}, {14 * time.Hour, true}} {
 		clock.Advance(row.after)
-		v, err := search(t.Context(), lim, home)
-		require.NoError(t, err)
+		v := try.To(search(t.Context(), lim, home))(t)
 		require.Equal(t, row.allowed, v.Allowed, "after %s", row.after)
 		require.Equal(t, !row.allowed, v.Banned)
 	}
