@@ -99,8 +99,7 @@ func TestItemsEnd(t *testing.T) {
 		for unit, width := range map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour} {
 			item := fmt.Sprintf("cl:textbook-tiers:%s{signup:ip:203.0.113.9}%s%d", text, unit, now.Unix()/int64(width/time.Second))
 			var ttl int64
-			_, err := fmt.Sscanf(ask(t, addr, "mg "+item+" t", ""), "HD t%d", &ttl)
-			require.NoError(t, err, item)
+			require.NoError(t, try.Err(fmt.Sscanf(ask(t, addr, "mg "+item+" t", ""), "HD t%d", &ttl)), item)
 			require.Greater(t, ttl, int64((per-time.Minute)/time.Second), item)
 			require.LessOrEqual(t, ttl, int64((per+width)/time.Second)+5, item)
 		}

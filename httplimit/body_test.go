@@ -85,9 +85,7 @@ func TestSeveralValuesReadOnce(t *testing.T) {
 		{"a form field after all that", Form("y"), `z"}`},
 		{"the body after all that", readBody, body},
 	} {
-		got, err := q.value(row.v)
-		require.NoError(t, err, row.name)
-		require.Equal(t, row.want, got, row.name)
+		require.Equal(t, row.want, try.To(q.value(row.v))(t), row.name)
 	}
 	require.Equal(t, len(body), c.read)
 	require.Zero(t, c.closed)

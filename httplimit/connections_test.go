@@ -113,8 +113,7 @@ func TestOverConnections(t *testing.T) {
 			{"too large", strings.NewReader("a=1&b=" + many), 413, "larger than 100 bytes"},
 			{"too large, not announced", io.MultiReader(strings.NewReader("a=1&b="), strings.NewReader(strings.Repeat(many, 10_000))), 413, "larger than 100 bytes"},
 		} {
-			got, err := s.Client().Post(s.URL, urlencoded, row.body)
-			require.NoError(t, err, row.name)
+			got := try.To(s.Client().Post(s.URL, urlencoded, row.body))(t)
 			text := try.To(io.ReadAll(got.Body))(t)
 			require.NoError(t, got.Body.Close())
 			require.Equal(t, row.status, got.StatusCode, row.name)

@@ -37,9 +37,7 @@ type item struct {
 
 // requireItems reads a field, which must be a list of such members.
 func requireItems(t testing.TB, h http.Header, name string) (items []item) {
-	list, err := httpsfv.UnmarshalList(h.Values(name))
-	require.NoError(t, err, h)
-	for _, member := range list {
+	for _, member := range try.To(httpsfv.UnmarshalList(h.Values(name)))(t) {
 		got := member.(httpsfv.Item)
 		params := map[string]int64{}
 		for _, key := range got.Params.Names() {

@@ -226,8 +226,7 @@ func TestEveryMiddlewareCountsAndRefuses(t *testing.T) {
 			for i, want := range []int64{3, 1} {
 				require.Equal(t, want, try.To(m.used(v.addrs[i]))(t), v.addrs[i])
 			}
-			_, err := visit(h, v.requests[1], http.StatusOK)
-			require.NoError(t, err, "the first client has used nothing of the second")
+			require.NoError(t, try.Err(visit(h, v.requests[1], http.StatusOK)), "the first client has used nothing of the second")
 		})
 	}
 }
