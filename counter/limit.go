@@ -72,7 +72,8 @@ const maxLimits = 32
 
 // ParseLimits reads limits as Max/Per, separated by commas: "2/s, 10/h, 100/d",
 // "1000/7d", "5/90s". Per is a unit (ms, s, m, h, d, w, or a word: sec, second, min,
-// minute, hour, day, week) or a duration. String writes the letters.
+// minute, hour, day, week) or a duration. String writes the letters. A limit that never
+// denies, as 20/h next to 5/d, is no error.
 //
 // A limit by the calendar is Max per period, as [tiers.ParsePeriod] reads it: "100 per
 // day in UTC", "1000 per month from 15 in Europe/Berlin". The time zone is never left

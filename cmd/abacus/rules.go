@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/abacus-go/abacus/cmd/internal/cli"
@@ -55,9 +56,22 @@ type meant struct {
 // meaning is a rule of a limiter, with what follows from it.
 type meaning struct {
 	limiter.Rule
-	Closed     bool          // a limit admits nothing
 	Kept       time.Duration // of a count
 	Exceptions []string
+}
+
+// Warnings says of limits that one admits nothing, or that one never denies: each of its
+// windows is in a window of another limit, which has no more room.
+func (meaning) Warnings(limits counter.Limits) (all []string) {
+	for _, l := range limits {
+		if l.Max == 0 {
+			return []string{"a limit of 0 admits nothing, ever"}
+		}
+		if i := slices.IndexFunc(limits, func(by counter.Limit) bool { return by != l && by.Max <= l.Max && within(l, by) }); i >= 0 {
+			all = append(all, fmt.Sprintf("%s never denies: %s is reached first", l, limits[i]))
+		}
+	}
+	return all
 }
 
 // Run prints the rules of the good files, and fails with the errors of the others.
@@ -80,9 +94,8 @@ func (c *rulesCheckCmd) Run(e *cli.Env) error {
 			for _, r := range lim.Rules(event) {
 				coarsest := r.Ladder.At(r.Ladder.Len() - 1)
 				m := meaning{Rule: r, Kept: coarsest.Keep + coarsest.Width}
-				m.Closed = slices.ContainsFunc(r.Limits, func(l counter.Limit) bool { return l.Max == 0 })
 				for _, o := range r.Overrides {
-					m.Exceptions = append(m.Exceptions, o.String()+counted(lim, r, o.Value)+": "+effectOf(o))
+					m.Exceptions = append(m.Exceptions, strings.Join(append([]string{o.String() + counted(lim, r, o.Value) + ": " + effectOf(o)}, m.Warnings(o.Limits)...), "; "))
 				}
 				file.Rules = append(file.Rules, m)
 			}

@@ -42,7 +42,7 @@ var budgets = []budget{
 	{folders: "service/...", code: 1994, decision: "service-for-other-languages.md"},
 	{folders: "cmd/demo/...", code: 4014, decision: "two-programs.md pages-as-files.md"},
 	{folders: "cmd/demo/site/...", code: 600, decision: "pages-as-files.md"},
-	{folders: "cmd/abacus/...", code: 1291, decision: "two-programs.md calendar-periods.md growing-bans.md"},
+	{folders: "cmd/abacus/...", code: 1299, decision: "two-programs.md calendar-periods.md growing-bans.md smaller-decisions.md"},
 	{folders: "cmd/internal/...", code: 3231, decision: "two-programs.md calendar-periods.md pages-as-files.md"},
 	{folders: "backend/backendtest internal/promise internal/testkit/...", code: 10000, decision: "calendar-periods.md two-forms-of-the-tests.md as-many-as-have-room.md hot-keys.md settle.md checks-in-one-line.md"},
 	{folders: "classic/...", code: 2026, decision: "pages-as-files.md"},
