@@ -28,7 +28,7 @@ type inspectCmd struct {
 
 // Help is the part of --help that follows the summary.
 func (*inspectCmd) Help() string {
-	return `A count is told as low to high if the oldest bucket is only partly in the window; decisions use the high one. It writes nothing.
+	return `A count is shown as low to high if the oldest bucket is only partly in the window; decisions use the high one. It writes nothing.
 
 ` + keysHelp + `
 

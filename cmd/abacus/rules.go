@@ -18,9 +18,9 @@ import (
 
 // rulesCmd is the group of commands about files of rules.
 type rulesCmd struct {
-	Check  rulesCheckCmd  `cmd:"" help:"Check files of rules, and tell the meaning of each rule."`
-	Diff   rulesDiffCmd   `cmd:"" help:"Tell what changes between two files of rules, for limits and for counts."`
-	Test   rulesTestCmd   `cmd:"" help:"Tell what a tighter rule would have denied of the hits in a store."`
+	Check  rulesCheckCmd  `cmd:"" help:"Check files of rules, and print the meaning of each rule."`
+	Diff   rulesDiffCmd   `cmd:"" help:"Show what changes between two files of rules, for limits and for counts."`
+	Test   rulesTestCmd   `cmd:"" help:"Show what a tighter rule would have denied of the hits in a store."`
 	Schema rulesSchemaCmd `cmd:"" help:"Print the format of the files as a JSON Schema."`
 }
 

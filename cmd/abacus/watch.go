@@ -23,7 +23,7 @@ type watchCmd struct {
 
 // Help is the part of --help that follows the summary.
 func (*watchCmd) Help() string {
-	return `Open the address that it prints in a browser. The page tells the conditions of the promise, the servers, the decisions of the service, and a key by name. It reads only.
+	return `Open the address that it prints in a browser. The page shows the conditions of the promise, the servers, the decisions of the service, and a key by name. It reads only.
 
 Prefix and secret, and on memcached skew and settle, are part of the stored key: with another one a key has no hits.
 

@@ -30,7 +30,7 @@ type compareCmd struct {
 
 // Help is the part of --help that follows the summary.
 func (*compareCmd) Help() string {
-	return `All are given the same hits, the clock being the log's: a log of every hit, which is exact, fixed and sliding windows, token and leaky buckets, GCRA, the textbook's tiers, and abacus on ladders from fine to coarse. Told is what each admitted, the fullest true window, the decisions that the exact rule takes otherwise, memory, reads and writes, round trips and time. A queue and a shaper let a hit wait, for the time of a window at most: told is the delay, and the hit is judged when it leaves.
+	return `All are given the same hits, the clock being the log's: a log of every hit, which is exact, fixed and sliding windows, token and leaky buckets, GCRA, the textbook's tiers (hours, minutes and seconds), and abacus with buckets from fine to coarse. The report shows what each admitted, the fullest true window, the decisions that the exact rule takes otherwise, memory, reads and writes, round trips and time. A queue and a shaper let a hit wait, for the time of a window at most: the report shows the delay, and the hit is judged when it leaves.
 
 A log has the forms that demo replay reads. It is held in memory, 24 bytes an event, and every algorithm is given all of it, alone and from nothing. On Redis each counts under a prefix that nobody else has and that is removed when its turn is over, also after an interrupt; that takes a SCAN of all keys for each. On memcached only the textbook's tiers and abacus count; the exact log is in memory. Memory, commands and time mean most on a server that nobody else uses at the time.
 

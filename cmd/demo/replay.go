@@ -36,11 +36,11 @@ type replayCmd struct {
 func (*replayCmd) Help() string {
 	return `Each line is a hit of a key: of an event, which is what happened, by a feature, which is who did it. Each key has the limits for itself. A csv log has a header with the columns time_us (microseconds since 1970), event and feature, in any order. In a web server's log the feature is the client, and the event the method alone, such as GET, whatever the path; so give --event, a pattern as http.ServeMux has them: then the event is the pattern, and other requests are left out. Features are taken as they are written, also those of kind ip: a limiter counts all addresses of an IPv6 network under one key, so write the network, as in the keys of the limiter.
 
-Every decision is checked against a log of every hit. Exit codes: 0 all was read, 1 the log is bad, the store failed or the output cannot be written, 2 the call is wrong, 130 interrupted; the report tells what was read before that.
+Every decision is checked against a log of every hit. Exit codes: 0 all was read, 1 the log is bad, the store failed or the output cannot be written, 2 the call is wrong, 130 interrupted; the report shows what was read before that.
 
 ` + cli.StoreHelp + `
 
-The decisions are the same on every store. A replay stores its keys under a prefix of its own, which the report tells; it reads and flushes nothing else. They expire by themselves, or --clean removes them at the end, also after an error or an interrupt: on Redis by SCAN and UNLINK; on memcached, which cannot list by prefix, by the names, which the replay remembers.
+The decisions are the same on every store. A replay stores its keys under a prefix of its own, which the report names; it reads and flushes nothing else. They expire by themselves, or --clean removes them at the end, also after an error or an interrupt: on Redis by SCAN and UNLINK; on memcached, which cannot list by prefix, by the names, which the replay remembers.
 
 Examples:
 
