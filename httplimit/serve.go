@@ -210,7 +210,8 @@ func (f *visit) allow(v *limiter.Verdict, features []feature.Feature) (_ []featu
 
 // lacks logs that r, which is refused for want of a feature of the kind, lacks the client's
 // address: all clients of such a server may be refused, for a fault of its configuration. One
-// line a minute at most, since any number of requests may come.
+// line a minute at most, and of RemoteAddr its beginning: an outer middleware may have put a
+// client's text there.
 func (m *middleware) lacks(kind string, r *http.Request) {
 	now, last := time.Now(), m.told.Load()
 	if !slices.ContainsFunc(m.Features, func(s Source) bool { return s.client != nil && s.kind == kind }) ||
