@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 func TestChart(t *testing.T) {
@@ -17,8 +19,7 @@ func TestChart(t *testing.T) {
 		{"abacus", []Series{{120, 140}, {300, 310, 320}}},
 		{"a < b", []Series{{61}, {301}}},
 	}}
-	drawing, err := c.svg("this machine", style(t))
-	require.NoError(t, err)
+	drawing := try.To(c.svg("this machine", style(t)))(t)
 	texts, places := map[string]string{}, 0
 	d := xml.NewDecoder(strings.NewReader(string(drawing)))
 	height, inside := "", ""
@@ -60,8 +61,7 @@ func TestChart(t *testing.T) {
 
 // style is the style of the pages of the programs.
 func style(t *testing.T) string {
-	css, err := os.ReadFile("../../../cmd/internal/web/base.css")
-	require.NoError(t, err)
+	css := try.To(os.ReadFile("../../../cmd/internal/web/base.css"))(t)
 	return string(css)
 }
 
@@ -73,8 +73,7 @@ func TestColourOfAbacus(t *testing.T) {
 	require.Len(t, ours, 2)
 	at := []Series{{1, 2, 3}, {4, 5, 6}}
 	c := Chart{Places: []string{"1", "2"}, Curves: []Curve{{"a", at}, {"abacus, 1", at}, {"b", at}, {"abacus, 3", at}, {"c", at}, {"d", at}}}
-	drawing, err := c.svg("", css)
-	require.NoError(t, err)
+	drawing := try.To(c.svg("", css))(t)
 	light, dark, _ := strings.Cut(string(drawing), "@media (prefers-color-scheme:dark)")
 	require.Contains(t, light, ".fill4{fill:"+ours[0][1]+"}.stroke4{stroke:"+ours[0][1]+"}")
 	require.Contains(t, dark, ".fill4{fill:"+ours[1][1]+"}.stroke4{stroke:"+ours[1][1]+"}")
@@ -85,24 +84,22 @@ func TestColourOfAbacus(t *testing.T) {
 	require.ElementsMatch(t, []string{"abacus, 1", "abacus, 3"}, named)
 	require.Equal(t, 1, strings.Count(string(drawing), "stroke-dasharray"), "the second abacus")
 
-	_, err = c.svg("", strings.Replace(css, "--ours", "--theirs", 1))
+	_, err := c.svg("", strings.Replace(css, "--ours", "--theirs", 1))
 	require.ErrorContains(t, err, "has 1 colours --ours")
 }
 
 func TestDraw(t *testing.T) {
 	const page = "# Page\n\n| processor | a chip |\n| date | today |\n\n## One\n\n![x](charts/Other.svg)\n\n## Two\n\n### abacus, one limit\n\n" +
 		"| callers | 1,000 calls/s |\n|---|---:|\n| 1 | 1,200 (900-1,400) |\n| 2 | 3 (2-4) |\n\n![x](charts/ManyCallersOnRedis.svg)\n"
-	drawn, err := Draw(page, style(t))
-	require.NoError(t, err)
+	drawn := try.To(Draw(page, style(t)))(t)
 	require.Len(t, drawn, 1)
 	for _, text := range []string{">a chip; today<", ">abacus, one limit<", ">callers<", ">1,000 calls a second<"} {
 		require.Contains(t, string(drawn["charts/ManyCallersOnRedis.svg"]), text)
 	}
-	c, err := read(charts["TestManyCallersOnRedis"], page)
-	require.NoError(t, err)
+	c := try.To(read(charts["TestManyCallersOnRedis"], page))(t)
 	require.Equal(t, []string{"1", "2"}, c.Places)
 	require.Equal(t, []Curve{{"abacus, one limit", []Series{{1200, 900, 1400}, {3, 2, 4}}}}, c.Curves)
-	_, err = Draw(strings.Replace(page, "3 (2-4)", "3", 1), style(t))
+	_, err := Draw(strings.Replace(page, "3 (2-4)", "3", 1), style(t))
 	require.ErrorContains(t, err, `ManyCallersOnRedis.svg: measure: cell "3"`)
 }
 

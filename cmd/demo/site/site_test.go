@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 const root = "../../.."
@@ -23,8 +24,7 @@ const root = "../../.."
 // file server, and no page has anything that the policy forbids.
 func TestWrite(t *testing.T) {
 	to := t.TempDir()
-	outside, err := Write(Config{Root: root, To: to})
-	require.NoError(t, err)
+	outside := try.To(Write(Config{Root: root, To: to}))(t)
 	for _, address := range outside {
 		t.Log(address)
 		require.Regexp(t, "^(https?|mailto):", address)
@@ -36,24 +36,20 @@ func TestWrite(t *testing.T) {
 		"service/index.html", "service/docs/proxies.html", "readme.html", "facts.json", "wasm_exec.js", "abacus.js", "abacus.css", "search.js", "search.json", "icon.svg"} {
 		require.FileExists(t, filepath.Join(to, file))
 	}
-	guide, err := os.ReadFile(filepath.Join(to, "docs/getting-started.html"))
-	require.NoError(t, err)
+	guide := try.To(os.ReadFile(filepath.Join(to, "docs/getting-started.html")))(t)
 	require.Contains(t, string(guide), `<a href="http.html#from-one-line-to-the-full-form">`)
 	require.Contains(t, string(guide), `<h2 id="share-the-counts">`)
 
 	// What a reader waits for after the first press: no client of a server, no zones, no JSON.
-	program, err := os.ReadFile(filepath.Join(to, module))
-	require.NoError(t, err)
+	program := try.To(os.ReadFile(filepath.Join(to, module)))(t)
 	var gzipped, brotlied bytes.Buffer
-	packer, err := gzip.NewWriterLevel(&gzipped, gzip.BestCompression)
-	require.NoError(t, err)
+	packer := try.To(gzip.NewWriterLevel(&gzipped, gzip.BestCompression))(t)
 	packers := []io.WriteCloser{packer}
 	if long.Asked() { // brotli at its best takes a quarter of a minute
 		packers = append(packers, brotli.NewWriterLevel(&brotlied, brotli.BestCompression))
 	}
 	for _, w := range packers {
-		_, err := w.Write(program)
-		require.NoError(t, err)
+		try.To(w.Write(program))(t)
 		require.NoError(t, w.Close())
 	}
 	t.Logf("%s: %d bytes, gzip %d, brotli %d", module, len(program), gzipped.Len(), brotlied.Len())
@@ -134,8 +130,7 @@ func TestRender(t *testing.T) {
 		address: "https://example.org/repo", pages: map[string]*page{}, pictures: map[string]bool{"docs/p.svg": true},
 	}
 	for _, name := range []string{"docs/a.md", "docs/b.md", "service/README.md"} {
-		p, err := parse(s.root, name)
-		require.NoError(t, err)
+		p := try.To(parse(s.root, name))(t)
 		s.pages[name] = p
 	}
 	p := s.pages["docs/a.md"]
@@ -152,8 +147,7 @@ func TestRender(t *testing.T) {
 		{"docs/a.html#more-of-it", "A b", "More of it", "p n 1 "},
 	}, sections)
 
-	wrong, err := parse(fstest.MapFS{"x.md": {Data: []byte("# X\n\n[y](y.md)\n")}}, "x.md")
-	require.NoError(t, err)
+	wrong := try.To(parse(fstest.MapFS{"x.md": {Data: []byte("# X\n\n[y](y.md)\n")}}, "x.md"))(t)
 	_, _, err = s.render(wrong)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, "link y.md")

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 func TestProxyCountsTrips(t *testing.T) {
@@ -76,8 +77,7 @@ func TestProxyDelaysAndKeepsTheThroughput(t *testing.T) {
 	large := append(bytes.Repeat([]byte("x"), 8<<20), '\n')
 	began = time.Now()
 	go conn.Write(large)
-	got, err := bufio.NewReader(conn).ReadBytes('\n')
-	require.NoError(t, err)
+	got := try.To(bufio.NewReader(conn).ReadBytes('\n'))(t)
 	require.True(t, bytes.Equal(large, got))
 	long.Less(t, time.Since(began), 32*time.Second)
 }
@@ -207,8 +207,7 @@ func TestProxyPassesTheEndOn(t *testing.T) {
 	send(t, conn, "1\n")
 	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
-	all, err := io.ReadAll(conn)
-	require.NoError(t, err)
+	all := try.To(io.ReadAll(conn))(t)
 	require.Equal(t, "1\n", string(all))
 }
 
@@ -233,8 +232,7 @@ func echo(t testing.TB, heard chan<- string) string {
 
 func connect(t testing.TB, addr string) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
+	conn := try.To(net.Dial("tcp", addr))(t)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -248,16 +246,14 @@ func exchange(t testing.TB, conn net.Conn, line string) {
 
 func send(t testing.TB, conn net.Conn, line string) {
 	t.Helper()
-	_, err := fmt.Fprint(conn, line)
-	require.NoError(t, err)
+	try.To(fmt.Fprint(conn, line))(t)
 }
 
 func read(t testing.TB, conn net.Conn, n int) string {
 	t.Helper()
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
 	all := make([]byte, n)
-	_, err := io.ReadFull(conn, all)
-	require.NoError(t, err)
+	try.To(io.ReadFull(conn, all))(t)
 	return string(all)
 }
 

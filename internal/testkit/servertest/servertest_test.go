@@ -10,17 +10,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 func TestServersTakeArguments(t *testing.T) {
 	t.Parallel()
-	limit, err := Command(Redis(t, "--maxmemory", "3mb"), "CONFIG", "GET", "maxmemory")
-	require.NoError(t, err)
+	limit := try.To(Command(Redis(t, "--maxmemory", "3mb"), "CONFIG", "GET", "maxmemory"))(t)
 	require.Equal(t, []any{"maxmemory", "3145728"}, limit)
 	require.Contains(t, ask(t, Memcached(t, "-m", "7"), "stats settings\r\n", "END\r\n"), "STAT maxbytes 7340032\r\n")
 
 	locked := StartRedis(t, "--requirepass", "secret")
-	_, err = Command(locked.Addr, "PING")
+	_, err := Command(locked.Addr, "PING")
 	require.ErrorContains(t, err, "NOAUTH")
 	require.NoError(t, redisAnswers(locked.Addr, "secret", locked.Pid()))
 }
@@ -29,8 +30,7 @@ func TestRedisKeepsNothing(t *testing.T) {
 	t.Parallel()
 	addr := Redis(t)
 	for setting, want := range map[string]string{"save": "", "appendonly": "no", "bind": "127.0.0.1"} {
-		got, err := Command(addr, "CONFIG", "GET", setting)
-		require.NoError(t, err)
+		got := try.To(Command(addr, "CONFIG", "GET", setting))(t)
 		require.Equal(t, []any{setting, want}, got)
 	}
 }
@@ -75,15 +75,13 @@ func TestRestartedServersAreEmpty(t *testing.T) {
 		want any
 	}{{nil, false, nil}, {keeping, false, "value"}, {keeping, true, nil}} {
 		r := StartRedis(t, row.args...)
-		_, err := Command(r.Addr, "SET", "key", "value")
-		require.NoError(t, err)
+		try.To(Command(r.Addr, "SET", "key", "value"))(t)
 		if row.lost {
 			r.Kill()
 			require.NoError(t, os.RemoveAll(filepath.Join(r.Dir(), "appendonlydir")))
 		}
 		r.Restart()
-		value, err := Command(r.Addr, "GET", "key")
-		require.NoError(t, err)
+		value := try.To(Command(r.Addr, "GET", "key"))(t)
 		require.Equal(t, row.want, value, "%+v", row)
 	}
 }
@@ -129,10 +127,9 @@ func TestPause(t *testing.T) {
 	t.Parallel()
 	server := StartMemcached(t)
 	for range 50 {
-		conn, err := dial(server.Addr, 4*time.Second)
-		require.NoError(t, err)
+		conn := try.To(dial(server.Addr, 4*time.Second))(t)
 		server.Pause()
-		_, err = fmt.Fprint(conn, "version\r\n")
+		_, err := fmt.Fprint(conn, "version\r\n")
 		require.NoError(t, err)
 		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Millisecond)))
 		_, err = conn.Read(make([]byte, 100))
@@ -167,13 +164,11 @@ func starters() map[string]func(t testing.TB) *Server {
 // end, or to a Redis error.
 func ask(t testing.TB, addr, request, end string) string {
 	t.Helper()
-	conn, err := dial(addr, 4*time.Second)
-	require.NoError(t, err)
+	conn := try.To(dial(addr, 4*time.Second))(t)
 	defer conn.Close()
-	_, err = fmt.Fprint(conn, request)
+	_, err := fmt.Fprint(conn, request)
 	require.NoError(t, err)
-	answer, err := readUntil(conn, end, "-ERR")
-	require.NoError(t, err)
+	answer := try.To(readUntil(conn, end, "-ERR"))(t)
 	return answer
 }
 
@@ -181,8 +176,7 @@ func ask(t testing.TB, addr, request, end string) string {
 func receive(t testing.TB, conn net.Conn, end string) string {
 	t.Helper()
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
-	answer, err := readUntil(conn, end)
-	require.NoError(t, err)
+	answer := try.To(readUntil(conn, end))(t)
 	return strings.TrimSuffix(answer, end)
 }
 

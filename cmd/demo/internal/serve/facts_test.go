@@ -20,6 +20,7 @@ import (
 	"github.com/abacus-go/abacus/cmd/internal/stores"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/internal/dur"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/tiers"
 )
 
@@ -36,14 +37,12 @@ func TestFacts(t *testing.T) {
 		Limit: counter.MustLimits("10/h")[0].Max, Seconds: int64(dur.Day / time.Second),
 		Promise: promise(t), Clock: moves(t), Attack: attack(t), Rods: stacks(t), Day: lastDay(t), Error: widths(t), Race: opening(t),
 	}
-	text, err := json.Marshal(made)
-	require.NoError(t, err)
+	text := try.To(json.Marshal(made))(t)
 	if *writeFacts {
 		require.NoError(t, os.WriteFile(factsFile, append(text, '\n'), 0o644))
 		return
 	}
-	shipped, err := files.ReadFile(factsFile)
-	require.NoError(t, err)
+	shipped := try.To(files.ReadFile(factsFile))(t)
 	require.JSONEq(t, string(text), string(shipped), "the numbers have changed: go test ./cmd/demo/internal/serve -run TestFacts -write, and read the scenes again")
 }
 
@@ -51,12 +50,10 @@ func TestFacts(t *testing.T) {
 // as the answer says.
 func promise(t *testing.T) (all []pressFact) {
 	now := eleven.Add(-15 * time.Minute)
-	c, err := counter.New(memory.New(memory.Config{}), counter.Config{Skew: -1, Now: func() time.Time { return now }})
-	require.NoError(t, err)
+	c := try.To(counter.New(memory.New(memory.Config{}), counter.Config{Skew: -1, Now: func() time.Time { return now }}))(t)
 	limits := counter.MustLimits("10/h")
 	for i := range 14 {
-		v, err := c.Take(t.Context(), world.Key, 1, limits)
-		require.NoError(t, err)
+		v := try.To(c.Take(t.Context(), world.Key, 1, limits))(t)
 		all = append(all, pressFact{since(now), v.Allowed, v.RetryAfter.Milliseconds()})
 		if now = now.Add(5 * time.Second); i == 12 {
 			now = now.Add(v.RetryAfter - 5*time.Second)
@@ -69,13 +66,11 @@ func promise(t *testing.T) (all []pressFact) {
 // at makes attempts at once, and returns how many each limiter has admitted.
 func at(t *testing.T, w *world.World, when time.Time, n int) (admitted []int64, f *world.Frame) {
 	require.NoError(t, w.Advance(t.Context(), when))
-	before, err := w.Frame(t.Context())
-	require.NoError(t, err)
+	before := try.To(w.Frame(t.Context()))(t)
 	for range n {
 		require.NoError(t, w.Hit(t.Context()))
 	}
-	f, err = w.Frame(t.Context())
-	require.NoError(t, err)
+	f = try.To(w.Frame(t.Context()))(t)
 	for i, r := range f.Racers {
 		admitted = append(admitted, r.Admitted-before.Racers[i].Admitted)
 	}
@@ -86,8 +81,7 @@ func at(t *testing.T, w *world.World, when time.Time, n int) (admitted []int64, 
 func moves(t *testing.T) (c clockFacts) {
 	c.First = since(eleven.Add(-25 * time.Minute))
 	for minute := -10; minute <= 20; minute++ {
-		w, err := world.New(counter.MustLimits("10/h")[0], 1)
-		require.NoError(t, err)
+		w := try.To(world.New(counter.MustLimits("10/h")[0], 1))(t)
 		at(t, w, eleven.Add(-25*time.Minute), 10)
 		second := eleven.Add(time.Duration(minute) * time.Minute)
 		admitted, f := at(t, w, second, 10)
@@ -100,8 +94,7 @@ func moves(t *testing.T) (c clockFacts) {
 
 // attack is ten attempts a minute before the boundary, and then one every minute.
 func attack(t *testing.T) (a attackFacts) {
-	w, err := world.New(counter.MustLimits("10/h")[0], 1)
-	require.NoError(t, err)
+	w := try.To(world.New(counter.MustLimits("10/h")[0], 1))(t)
 	try := func(when time.Time, n int) {
 		admitted, f := at(t, w, when, n)
 		a.At, a.Tried = append(a.At, since(when)), append(a.Tried, int64(n))
@@ -144,31 +137,22 @@ func stacks(t *testing.T) (all []stackFacts) {
 	for _, n := range []int{1, 2, 3, 10, 30, 100, 300, 1_000, 3_000, most} {
 		var now time.Time
 		clock := func() time.Time { return now }
-		store, err := classic.Memory(classic.Config{Now: clock, Grace: -1})
-		require.NoError(t, err)
-		log, err := classic.NewSlidingLog(limit, store)
-		require.NoError(t, err)
+		store := try.To(classic.Memory(classic.Config{Now: clock, Grace: -1}))(t)
+		log := try.To(classic.NewSlidingLog(limit, store))(t)
 		ours := memory.New(memory.Config{})
-		c, err := counter.New(ours, counter.Config{Skew: -1, Now: clock})
-		require.NoError(t, err)
+		c := try.To(counter.New(ours, counter.Config{Skew: -1, Now: clock}))(t)
 		for _, now = range slices.SortedFunc(slices.Values(hits[:n]), time.Time.Compare) {
-			v, err := log.Take(t.Context(), world.Key, 1)
-			require.NoError(t, err)
-			require.True(t, v.Allowed)
-			v, err = c.Take(t.Context(), world.Key, 1, counter.Limits{limit})
-			require.NoError(t, err)
-			require.True(t, v.Allowed)
+			require.True(t, try.To(log.Take(t.Context(), world.Key, 1))(t).Allowed)
+			require.True(t, try.To(c.Take(t.Context(), world.Key, 1, counter.Limits{limit}))(t).Allowed)
 		}
 		now = begin.Add(30 * time.Minute)
 		s := stackFacts{Hits: int64(n), Abacus: 16 * ours.Stats().Buckets} // bytes a bucket, the unit of the Stats
-		s.Log, err = log.Bytes(t.Context(), world.Key)
-		require.NoError(t, err)
+		s.Log = try.To(log.Bytes(t.Context(), world.Key))(t)
 		for _, rod := range []struct {
 			from, to time.Duration
 			width    time.Duration
 		}{{-23 * time.Hour, time.Hour, time.Hour}, {0, 30 * time.Minute, time.Minute}, {17 * time.Minute, 18 * time.Minute, time.Second}} {
-			points, err := c.Series(t.Context(), world.Key, begin.Add(rod.from), begin.Add(rod.to), rod.width)
-			require.NoError(t, err)
+			points := try.To(c.Series(t.Context(), world.Key, begin.Add(rod.from), begin.Add(rod.to), rod.width))(t)
 			var counts []int64
 			for _, p := range points {
 				counts = append(counts, p.Count)
@@ -183,11 +167,7 @@ func stacks(t *testing.T) (all []stackFacts) {
 // lastDay are the covers of the last day, around 23:30:33 and over all seconds of a day.
 func lastDay(t *testing.T) (d dayFacts) {
 	covers := func(now time.Time) (ours, book tiers.Cover) {
-		ours, err := tiers.Default.Cover(now, dur.Day, 0)
-		require.NoError(t, err)
-		book, err = classic.TextbookCover(tiers.Default, now, dur.Day)
-		require.NoError(t, err)
-		return ours, book
+		return try.To(tiers.Default.Cover(now, dur.Day, 0))(t), try.To(classic.TextbookCover(tiers.Default, now, dur.Day))(t)
 	}
 	runs := func(c tiers.Cover) (all []runFact) {
 		for _, r := range c {
@@ -214,10 +194,8 @@ func lastDay(t *testing.T) (d dayFacts) {
 
 	now := middle.Add(around * 61 * time.Second)
 	asked := &reads{Store: memory.New(memory.Config{})}
-	c, err := counter.New(asked, counter.Config{Patience: -1, Now: func() time.Time { return now }})
-	require.NoError(t, err)
-	_, err = c.Take(t.Context(), world.Key, 1, counter.MustLimits("100/d"))
-	require.NoError(t, err)
+	c := try.To(counter.New(asked, counter.Config{Patience: -1, Now: func() time.Time { return now }}))(t)
+	require.NoError(t, try.Err(c.Take(t.Context(), world.Key, 1, counter.MustLimits("100/d"))))
 	d.First, d.FirstRuns = asked.cover.Reads(), runs(asked.cover)
 	return d
 }
@@ -239,14 +217,10 @@ func (s *reads) Do(ctx context.Context, r *backend.Request) error {
 // for its own traffic, and how late a hit leaves.
 func widths(t *testing.T) (e errorFacts) {
 	limits := counter.MustLimits("100/d")
-	log, err := compare.Generate(1, limits)
-	require.NoError(t, err)
-	store, err := stores.Open(stores.Name{}, 0)
-	require.NoError(t, err)
-	run, err := compare.New(compare.Config{Limits: limits, Store: store})
-	require.NoError(t, err)
-	reports, err := run.Run(t.Context(), log)
-	require.NoError(t, err)
+	log := try.To(compare.Generate(1, limits))(t)
+	store := try.To(stores.Open(stores.Name{}, 0))(t)
+	run := try.To(compare.New(compare.Config{Limits: limits, Store: store}))(t)
+	reports := try.To(run.Run(t.Context(), log))(t)
 	e.Hits, e.Limit = log.Events, limits[0].Max
 	named := func(name string) compare.Algorithm {
 		i := slices.IndexFunc(reports[0].Algorithms, func(a compare.Algorithm) bool { return a.Name == name })
@@ -259,21 +233,18 @@ func widths(t *testing.T) (e errorFacts) {
 		if finest == time.Second {
 			all = slices.Insert(all, 1, tiers.Tier{Width: time.Minute, Keep: dur.Day})
 		}
-		ladder, err := tiers.New(all...)
-		require.NoError(t, err)
+		ladder := try.To(tiers.New(all...))(t)
 		a := named("abacus " + ladder.String())
 		require.Zero(t, a.WronglyAdmitted, "never early")
 
 		hit := eleven.Add(3*time.Minute + 41*time.Second + 300*time.Millisecond)
 		now := hit
-		c, err := counter.New(memory.New(memory.Config{}), counter.Config{Ladder: ladder, Skew: -1, Now: func() time.Time { return now }})
-		require.NoError(t, err)
+		c := try.To(counter.New(memory.New(memory.Config{}), counter.Config{Ladder: ladder, Skew: -1, Now: func() time.Time { return now }}))(t)
 		one := counter.MustLimits("1/d")
-		_, err = c.Take(context.Background(), world.Key, 1, one)
+		_, err := c.Take(context.Background(), world.Key, 1, one)
 		require.NoError(t, err)
 		now = now.Add(time.Hour)
-		v, err := c.Take(context.Background(), world.Key, 1, one)
-		require.NoError(t, err)
+		v := try.To(c.Take(context.Background(), world.Key, 1, one))(t)
 		require.False(t, v.Allowed)
 		e.Widths = append(e.Widths, widthFacts{
 			Width: finest.Milliseconds(), Hit: since(hit), Late: (time.Hour + v.RetryAfter - dur.Day).Milliseconds(),
@@ -285,14 +256,12 @@ func widths(t *testing.T) (e errorFacts) {
 
 // opening is a race whose first burst is over.
 func opening(t *testing.T) (f *world.RaceFrame) {
-	r, err := world.NewRace(world.Limits[0].String(), 1)
-	require.NoError(t, err)
+	r := try.To(world.NewRace(world.Limits[0].String(), 1))(t)
 	require.NoError(t, r.Do(t.Context(), "speed", "10"))
 	require.NoError(t, r.Do(t.Context(), "play", ""))
 	var samples []world.Sample
 	for f == nil || f.Planned > 0 {
-		f, err = r.Frame(t.Context(), 2*world.FrameEvery, false)
-		require.NoError(t, err)
+		f = try.To(r.Frame(t.Context(), 2*world.FrameEvery, false))(t)
 		for _, s := range f.Samples {
 			if s.Tried > 0 {
 				samples = append(samples, s)
