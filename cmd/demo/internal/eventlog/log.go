@@ -69,7 +69,7 @@ type Seen struct {
 	Events       int64         `json:"events"`
 	First, Last  time.Time     `json:"-"`                       // the oldest stamp, and the newest
 	Back         time.Duration `json:"-"`                       // the largest distance of a stamp behind the newest one before
-	WholeSeconds bool          `json:"whole_seconds,omitempty"` // all stamps are: nothing is proved about buckets of a second
+	WholeSeconds bool          `json:"whole_seconds,omitempty"` // all stamps are: windows that begin within a second are not tried
 	Format       string        `json:"format"`
 	BadLines     int64         `json:"bad_lines"`                // skipped lines
 	FirstBad     string        `json:"first_bad,omitempty"`      // the error of the first skipped line
@@ -105,7 +105,7 @@ func (s *Seen) Skipped() (lines []string) {
 // Notes are lines for people who want to know what the log proves under a skew.
 func (s *Seen) Notes(skew time.Duration) (lines []string) {
 	if s.WholeSeconds {
-		lines = append(lines, "all stamps are whole seconds: no window cuts a bucket of a second, so nothing is proved about such buckets")
+		lines = append(lines, "all stamps are whole seconds: windows that begin within a second are not tried")
 	}
 	lines = append(lines, s.Skipped()...)
 	if s.Back > skew {
