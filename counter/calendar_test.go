@@ -104,6 +104,7 @@ func TestParseLimitsByTheCalendar(t *testing.T) {
 		"x per day":                      `limit "x per day": "x" is not a whole number`,
 		"5 per day in Mars/X":            `unknown time zone "Mars/X"`,
 		"-1 per day in UTC":              "max -1, want 0 to",
+		"-99999999999999999999 per day":  "max -99999999999999999999, want 0 to 9007199254740991",
 		"5 per day in UTC, 7 per day on": `period "day on": want one time zone after day`,
 	} {
 		require.ErrorContains(t, try.Err(counter.ParseLimits(text)), says)

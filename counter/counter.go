@@ -85,8 +85,9 @@ type Config struct {
 	Now func() time.Time `json:"-"`
 
 	// Secret, if set, keeps features out of the store: stored keys then hold
-	// HMAC-SHA256 digests under Secret. Without a secret, short features are
-	// stored as they are. A change of Secret loses all counts.
+	// HMAC-SHA256 digests under Secret: at least 16 random bytes, the same in all
+	// processes, since whoever guesses a short one can try features. Without a secret,
+	// short features are stored as they are. A change of Secret loses all counts.
 	Secret []byte
 
 	// Prefix begins every stored key, for stores that several applications

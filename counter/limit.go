@@ -82,24 +82,12 @@ func ParseLimits(s string) (Limits, error) {
 	var limits Limits
 	for field := range strings.SplitSeq(s, ",") {
 		field = strings.TrimSpace(field)
-		if words := strings.Fields(field); len(words) > 1 && words[1] == "per" {
-			most, err := strconv.ParseInt(words[0], 10, 64)
-			if err != nil {
-				return nil, fmt.Errorf("counter: limit %q: %q is not a whole number", field, words[0])
-			}
-			period, err := tiers.ParsePeriod(strings.Join(words[2:], " "))
-			if err != nil {
-				sliding := words[0] + "/" + strings.Join(words[2:], "")
-				if _, bad := ParseLimits(sliding); bad == nil {
-					return nil, fmt.Errorf("counter: limit %q: %w; a window that slides is %s", field, err, sliding)
-				}
-				return nil, fmt.Errorf("counter: limit %q: %w", field, err)
-			}
-			limits = append(limits, Limit{Max: most, Period: period})
-			continue
-		}
+		words := strings.Fields(field)
+		calendar := len(words) > 1 && words[1] == "per"
 		number, per, _ := strings.Cut(field, "/")
-		switch per = strings.TrimSpace(per); {
+		switch number, per = strings.TrimSpace(number), strings.TrimSpace(per); {
+		case calendar:
+			number, per = words[0], strings.Join(words[2:], " ")
 		case field == "" && strings.HasSuffix(strings.TrimSpace(s), ","):
 			return nil, fmt.Errorf("counter: limits %q: a comma at the end", s)
 		case field == "" && strings.Contains(s, ","):
@@ -110,17 +98,29 @@ func ParseLimits(s string) (Limits, error) {
 			return nil, fmt.Errorf("counter: limit %q: a limit by the calendar is such as 100 per month in Europe/Berlin", field)
 		case strings.Contains(per, "/"):
 			return nil, fmt.Errorf("counter: limits %q: want a comma between two limits, such as 5/m, 100/d", field)
+		case len(strings.Fields(per)) > 1:
+			return nil, fmt.Errorf("counter: limit %q: window %q has a blank in it, want one such as 1d or 1h30m", field, per)
 		}
 		var l Limit
 		var err error
-		if l.Max, err = strconv.ParseInt(strings.TrimSpace(number), 10, 64); err != nil {
-			return nil, fmt.Errorf("counter: limit %q: %q is not a whole number", field, strings.TrimSpace(number))
+		if l.Max, err = strconv.ParseInt(number, 10, 64); errors.Is(err, strconv.ErrRange) {
+			return nil, fmt.Errorf("counter: limit %q: max %s, want 0 to %d", field, number, int64(MaxCount))
+		} else if err != nil {
+			return nil, fmt.Errorf("counter: limit %q: %q is not a whole number", field, number)
 		}
 		window := per
-		if strings.IndexByte("0123456789.-", per[0]) < 0 {
+		if strings.IndexAny(per, "0123456789.-") != 0 {
 			window = "1" + per
 		}
-		if l.Per, err = dur.Parse(window); err != nil { // which would quote the 1
+		if calendar {
+			if l.Period, err = tiers.ParsePeriod(per); err != nil {
+				sliding := number + "/" + strings.ReplaceAll(per, " ", "")
+				if _, bad := ParseLimits(sliding); bad == nil {
+					return nil, fmt.Errorf("counter: limit %q: %w; a window that slides is %s", field, err, sliding)
+				}
+				return nil, fmt.Errorf("counter: limit %q: %w", field, err)
+			}
+		} else if l.Per, err = dur.Parse(window); err != nil { // which would quote the 1
 			return nil, fmt.Errorf("counter: limit %q: window %q, want a unit (ms, s, m, h, d or w, or a word such as day) or a duration such as 90s", field, per)
 		}
 		limits = append(limits, l)

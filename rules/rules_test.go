@@ -112,7 +112,7 @@ func TestUnreadable(t *testing.T) {
 		"events:\n  a: \x00\n":                                       "f:2: YAML: control characters are not allowed",
 		"events: " + strings.Repeat("[", 20_000):                     "f:1: YAML: exceeded max depth of 10000",
 		"a: 1\n" + strings.Repeat("#", rules.MaxSize):                "f:1: the file has more than 1048576 bytes, want at most as many",
-		"events: {a: {b: {limits: 99999999999999999999/m}}}":         `f:1: events.a.b.limits: limit "99999999999999999999/m": "99999999999999999999" is not a whole number`,
+		"events: {a: {b: {limits: 99999999999999999999/m}}}":         `f:1: events.a.b.limits: limit "99999999999999999999/m": max 99999999999999999999, want 0 to 9007199254740991`,
 		"events: {a: {b: {limits: 9007199254740992/m}}}":             "f:1: events.a.b.limits: limit 9007199254740992/m: max 9007199254740992, want 0 to 9007199254740991",
 		"<<: {events: {}}\n":                                         "f:1: the value is <<, not text, want a key as text; in quotes \"<<\" is text",
 		"events: {a: {ip: {limits: 5/m, soft: true, percent: 010}}}": "f:1: events.a.ip.percent: the value is the number 010, want a whole number of percent, 1 to 100",
