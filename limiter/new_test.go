@@ -49,7 +49,7 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		{"longer than the ladder keeps", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: limit 10/7d: `, []limiter.Rule{by("ip", "10/h, 10/7d")}},
 		{"finer than the ladder", `limiter: rule "signup" by "ip": Config.Rules[0].Limits: counter: limit 2/100ms: `, []limiter.Rule{by("ip", "2/100ms, 10/h")}},
 
-		{"the same twice", `limiter: rule "signup" by "ip": Config.Rules[1].Limits has 5/h, but Config.Rules[0] has 5/h, want one limit for each window`, []limiter.Rule{by("ip", "5/h"), by("ip", "5/h")}},
+		{"the same twice", `limiter: rule "signup" by "ip": Config.Rules[1].Limits repeats 5/h of Config.Rules[0], want one limit for each window`, []limiter.Rule{by("ip", "5/h"), by("ip", "5/h")}},
 		{"with another max", `limiter: rule "signup" by "ip": Config.Rules[2].Limits has 6/h, but Config.Rules[0] has 5/h, want one limit for each window`, []limiter.Rule{by("ip", "5/h, 9/d"), by("user", "1/h"), by("ip", "8/m, 6/h")}},
 		{"two limits of one window", `limiter: rule "signup" by "ip": Config.Rules[0].Limits has 5/h and 6/h, want one limit for each window`, []limiter.Rule{by("ip", "5/h, 9/d, 6/h")}},
 		{"two of one window in a rule to be merged", `limiter: rule "signup" by "ip": Config.Rules[1].Limits has 8/d and 9/d, want one limit for each window`, []limiter.Rule{by("ip", "5/h"), by("ip", "8/d, 9/d")}},

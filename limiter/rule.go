@@ -202,11 +202,12 @@ func (r Rule) compare(rules []Rule, near []int) error {
 // beside names the field of r that contradicts a rule before of the same event
 // and kind, with which r is to be merged.
 func (r Rule) beside(before *Rule, i int) error {
-	for _, a := range before.Limits {
-		for _, b := range r.Limits {
-			if sameWindow(a, b) {
-				return fmt.Errorf(".Limits has %s, but Config.Rules[%d] has %s, want one limit for each window", b, i, a)
+	for _, limit := range r.Limits {
+		if j := slices.IndexFunc(before.Limits, func(l counter.Limit) bool { return sameWindow(l, limit) }); j >= 0 {
+			if before.Limits[j] == limit {
+				return fmt.Errorf(".Limits repeats %s of Config.Rules[%d], want one limit for each window", limit, i)
 			}
+			return fmt.Errorf(".Limits has %s, but Config.Rules[%d] has %s, want one limit for each window", limit, i, before.Limits[j])
 		}
 	}
 	differ := func(field string, has, other any, want string) error {
