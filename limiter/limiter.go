@@ -84,9 +84,10 @@ type Config struct {
 	// store, and by the store again; in this process, and no longer; the clocks of
 	// store and caller are apart by the Check, and no longer; the rules were replaced.
 	// The end of a state is logged ten seconds after the last sign of the state, by
-	// the next call. A store that comes and goes makes at most one line of each sort
-	// a minute, and so do requests to package httplimit without a client's address. No
-	// line has a feature. Default: slog.Default(). To log nothing, set
+	// the next call; its attribute lasted is the time from the first sign to the last.
+	// A store that comes and goes makes at most one line of each sort a minute, and so
+	// do requests to package httplimit without a client's address. No line has a
+	// feature. Default: slog.Default(). To log nothing, set
 	// slog.New(slog.DiscardHandler).
 	Logger *slog.Logger
 

@@ -38,13 +38,13 @@ func (t *transitions) decided(v *Verdict, l *fallback.Fallback) {
 	case e.begun:
 		t.logger().Warn("limiter: decisions are made without the store", "error", v.Degraded)
 	case e.over:
-		t.logger().Info("limiter: decisions are made by the store again", "after", e.lasted, "decisions", e.times)
+		t.logger().Info("limiter: decisions are made by the store again", "lasted", e.lasted, "decisions", e.times)
 	}
 	switch e := t.local.see(v.local); {
 	case e.begun:
 		t.logger().Warn("limiter: decisions are made by Config.Local")
 	case e.over:
-		t.logger().Info("limiter: decisions are no longer made by Config.Local", "after", e.lasted, "decisions", e.times, "pending", l.Stats().Pending)
+		t.logger().Info("limiter: decisions are no longer made by Config.Local", "lasted", e.lasted, "decisions", e.times, "pending", l.Stats().Pending)
 	}
 }
 
@@ -54,13 +54,13 @@ func (t *transitions) room(v *Verdict, l *fallback.Fallback) {
 	case e.begun:
 		t.logger().Warn("limiter: Config.Local was full and lacks hits: while the store fails, it denies keys that it does not know", "hits", l.Stats().Unmirrored)
 	case e.over:
-		t.logger().Info("limiter: Config.Local has all hits again", "after", e.lasted)
+		t.logger().Info("limiter: Config.Local has all hits again", "lasted", e.lasted)
 	}
 	switch e := t.additions.see(errors.Is(v.Degraded, fallback.ErrPendingFull)); {
 	case e.begun:
 		t.logger().Warn("limiter: too many hits wait to be carried to the store: keys that the store has not admitted before are denied", "additions", l.Stats().Additions)
 	case e.over:
-		t.logger().Info("limiter: there is room again for hits that wait to be carried to the store", "after", e.lasted, "decisions", e.times)
+		t.logger().Info("limiter: there is room again for hits that wait to be carried to the store", "lasted", e.lasted, "decisions", e.times)
 	}
 }
 

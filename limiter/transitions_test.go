@@ -34,7 +34,7 @@ func TestLoggerInJSON(t *testing.T) {
 			try.To(stage.lim.Allow(ctx, "signup", ip("192.0.2.1")))(t)
 			time.Sleep(1500 * time.Second)
 		}
-		require.Contains(t, log.String(), `"after":"25m0s"`)
+		require.Contains(t, log.String(), `"lasted":"25m0s"`)
 	})
 }
 
@@ -89,8 +89,8 @@ func TestLogger(t *testing.T) {
 		broken.Store(false)
 		call("signup", ip("192.0.2.1"))
 		require.Equal(t, []string{
-			`level=INFO msg="limiter: decisions are made by the store again" after=3m20s decisions=60`,
-			`level=INFO msg="limiter: decisions are no longer made by Config.Local" after=3m0s decisions=40`,
+			`level=INFO msg="limiter: decisions are made by the store again" lasted=3m20s decisions=60`,
+			`level=INFO msg="limiter: decisions are no longer made by Config.Local" lasted=3m0s decisions=40`,
 		}, lines())
 		call("signup", ip("192.0.2.1"))
 		require.Equal(t, none, lines())
