@@ -185,10 +185,10 @@ func TestAStandstillLeavesNothingBehind(t *testing.T) {
 			t.Parallel()
 			server := servertest.StartMemcached(t)
 			s := newStore(t, memcache.Config{IOTimeout: memcache.DefaultIOTimeout}, server.Addr)
-			c := newCounter(t, s, counter.Config{Patience: 250 * time.Millisecond, Now: time.Now})
+			c, patient := newCounter(t, s, counter.Config{Patience: 250 * time.Millisecond, Now: time.Now}), newCounter(t, s, counter.Config{Now: time.Now})
 			key, limits := counter.Key{Event: "signup", Feature: "ip:203.0.113.9"}, counter.Limits{{Max: row.max, Per: time.Hour}}
 			var admitted atomic.Int64
-			take := func() (counter.Verdict, error) {
+			take := func(c *counter.Counter) (counter.Verdict, error) {
 				v, err := c.Take(context.Background(), key, 1, limits)
 				if v.Allowed {
 					admitted.Add(1)
@@ -196,7 +196,7 @@ func TestAStandstillLeavesNothingBehind(t *testing.T) {
 				return v, err
 			}
 			for range row.taken {
-				take()
+				take(patient)
 			}
 			require.EqualValues(t, row.taken, admitted.Swap(0))
 			add(t, s, "connected", 1, 1)
@@ -206,7 +206,7 @@ func TestAStandstillLeavesNothingBehind(t *testing.T) {
 			for range 12 {
 				wg.Go(func() {
 					for time.Since(began) < row.pause {
-						take()
+						take(c)
 					}
 				})
 			}
@@ -215,12 +215,12 @@ func TestAStandstillLeavesNothingBehind(t *testing.T) {
 			server.Resume()
 			resumed := time.Now()
 			for admitted.Load() < 10 && time.Since(resumed) < patience {
-				take()
+				take(c)
 			}
 			wg.Wait()
 			require.EqualValues(t, 10, admitted.Load())
 			idle(t, s)
-			require.False(t, try.To(take())(t).Allowed)
+			require.False(t, try.To(take(patient))(t).Allowed)
 			st := s.Stats()
 			require.Positive(t, st.LateAdditions)
 			require.Equal(t, st.LateAdditions, st.TakenBack)

@@ -194,7 +194,7 @@ func TestPlainForeignValues(t *testing.T) {
 func TestPlainLosesTheRight(t *testing.T) {
 	addr := servertest.Redis(t)
 	store := openPlain(t, user(t, addr, "allkeys +@all"))
-	c, hasty := newCounter(t, store, counter.Config{Settle: patience}), newCounter(t, store, counter.Config{Settle: patience, Patience: 500 * time.Millisecond})
+	c, hasty := newCounter(t, store, counter.Config{Settle: patience}), newCounter(t, store, counter.Config{Settle: patience, Patience: 10 * time.Second})
 	require.EqualValues(t, 9, take(t, c, signup, 1, "10/d").Remaining)
 	user(t, addr, "-multi")
 	for i := range 4 {

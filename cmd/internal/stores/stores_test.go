@@ -168,9 +168,8 @@ func TestSilentServer(t *testing.T) {
 func TestCleanAfterFailure(t *testing.T) {
 	server := servertest.StartMemcached(t)
 	store := open(t, "memcached://"+server.Addr)
+	require.NoError(t, counterOn(t, store, counter.Config{Prefix: "mine", Patience: time.Minute}).Add(t.Context(), counter.Key{Event: "e", Feature: "f"}, 1))
 	c := counterOn(t, store, counter.Config{Prefix: "mine", Patience: 50 * time.Millisecond})
-	key := counter.Key{Event: "e", Feature: "f"}
-	require.NoError(t, c.Add(t.Context(), key, 1))
 	server.Pause()
 	// The server may take a moment to fall silent.
 	require.Eventually(t, func() bool {

@@ -43,7 +43,7 @@ func command(ctx context.Context, args ...string) *exec.Cmd {
 func runs(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := command(ctx, args...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
