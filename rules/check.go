@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/abacus-go/abacus/backend"
-	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -99,20 +98,9 @@ var noStore backend.Local = nowhere{backend.FromDo(func(context.Context, *backen
 
 // try returns the error of limiter.New for some of the rules.
 func (d *decoder) try(indexes []int) error {
-	if d.count == nil {
-		var errs [2]error
-		d.count, errs[0] = counter.New(noStore, counter.Config{})
-		d.local, errs[1] = counter.New(noStore, counter.Config{})
-		if err := errors.Join(errs[:]...); err != nil {
-			return err
-		}
-	}
-	var cfg limiter.Config
+	cfg := limiter.Config{Local: d.count} // which counts nothing
 	for _, i := range indexes {
 		cfg.Rules = append(cfg.Rules, d.set.Rules[i])
-		if d.set.Rules[i].OnFailure == limiter.FailLocal {
-			cfg.Local = d.local
-		}
 	}
 	lim, err := limiter.New(d.count, cfg)
 	if err != nil {

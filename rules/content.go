@@ -51,12 +51,12 @@ func (d *decoder) rule(event, kind string, kindLine, line int, n *yaml.Node, pat
 	soft := true // no error in the field
 	p.whole = d.sound(func() {
 		d.Mapping(n, path, "a rule, with limits",
-			field{"limits", func(n *yaml.Node, path string) { r.Limits = d.limits(n, path) }},
+			field{"limits", func(v *yaml.Node, path string) { r.Limits = d.limits(n, v, path) }},
 			field{"plans", func(n *yaml.Node, path string) {
-				d.Each(n, path, "limits by the name of a plan", func(name string, _, n *yaml.Node, path string) {
-					limits, key := d.limits(n, path), plan{event, kind, name}
+				d.Each(n, path, "limits by the name of a plan", func(name string, _, v *yaml.Node, path string) {
+					limits, key := d.limits(n, v, path), plan{event, kind, name}
 					_, is := d.set.plans[key]
-					d.Want(!is, n.Line, path, "the event and kind have a plan of this name already, want each name once")
+					d.Want(!is, v.Line, path, "the event and kind have a plan of this name already, want each name once")
 					d.set.plans[key] = limits
 					if limits != nil && !slices.ContainsFunc(r.Plans, func(l counter.Limits) bool { return slices.Equal(l, limits) }) {
 						r.Plans, p.plans = append(r.Plans, limits), append(p.plans, name)
@@ -67,7 +67,7 @@ func (d *decoder) rule(event, kind string, kindLine, line int, n *yaml.Node, pat
 				if !d.sound(func() {
 					d.Mapping(n, path, "a kind with limits",
 						field{"kind", func(n *yaml.Node, path string) { r.Else, _ = d.Text(n, path, "a kind, such as ip") }},
-						field{"limits", func(n *yaml.Node, path string) { r.ElseLimits = d.limits(n, path) }})
+						field{"limits", func(v *yaml.Node, path string) { r.ElseLimits = d.limits(n, v, path) }})
 					d.require(n, path, "kind", "limits")
 				}) {
 					r.Else, r.ElseLimits = "", nil
@@ -159,7 +159,7 @@ func (d *decoder) override(n *yaml.Node, path, kind string) (o limiter.Override)
 			o.Domain, _ = d.Text(n, path, "a mail domain, such as example.org")
 			d.Want(kind == feature.KindEmail, n.Line, path, "the kind is %q, want a value: a domain is for the kind email", kind)
 		}},
-		field{"limits", func(n *yaml.Node, path string) { o.Limits = d.limits(n, path) }},
+		field{"limits", func(v *yaml.Node, path string) { o.Limits = d.limits(n, v, path) }},
 		field{"exempt", func(n *yaml.Node, path string) { o.Exempt = d.Bool(n, path) }},
 		field{"denied", func(n *yaml.Node, path string) { o.Denied = d.Bool(n, path) }},
 		field{"comment", func(n *yaml.Node, path string) { o.Comment, _ = d.Text(n, path, "text") }},

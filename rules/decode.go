@@ -21,8 +21,7 @@ type decoder struct {
 	set    Set
 	errs   []error          // each an *Error
 	places []place          // of set.Rules
-	count  *counter.Counter // for check, as local
-	local  *counter.Counter
+	count  *counter.Counter // for check
 }
 
 type field = document.Field
@@ -81,7 +80,19 @@ func (d *decoder) unmarshal(n *yaml.Node, path, want string, v encoding.TextUnma
 	}
 }
 
-func (d *decoder) limits(n *yaml.Node, path string) (limits counter.Limits) {
+// limits reads the limits of a key of a mapping. In braces a comma ends a value: the limits
+// behind it are keys without values, and belong to the fault of the value.
+func (d *decoder) limits(in, n *yaml.Node, path string) (limits counter.Limits) {
+	text, next := n.Value, slices.Index(in.Content, n)+1
+	for in.Style&yaml.FlowStyle != 0 && next+1 < len(in.Content) && in.Content[next+1].ShortTag() == "!!null" {
+		more := text + ", " + in.Content[next].Value
+		if _, err := counter.ParseLimits(more); err != nil {
+			break
+		}
+		text, in.Content = more, slices.Delete(in.Content, next, next+2)
+	}
+	d.Want(text == n.Value, n.Line, path, "inside { } a comma ends the value, want it in quotes: %q", text)
+	n.Value = text
 	d.unmarshal(n, path, `limits, such as "5/m, 100/d"`, &limits)
 	return limits
 }

@@ -114,13 +114,17 @@ func read(path string) (data []byte, err error) {
 // Config has no Ladder. The error joins an [Error] for each fault that was found, in
 // the order of lines.
 func Parse(name string, data []byte) (*Set, error) {
-	d := decoder{set: Set{file: name, sum: sha256.Sum256(data), plans: map[plan]counter.Limits{}}}
+	count, err := counter.New(noStore, counter.Config{})
+	if err != nil {
+		return nil, err
+	}
+	d := decoder{count: count, set: Set{file: name, sum: sha256.Sum256(data), plans: map[plan]counter.Limits{}}}
 	d.Reader = d.fail
 	if root := d.Parse(data, MaxSize, "rules under the key events"); root != nil {
 		d.root(root)
 		d.check()
 	}
-	if err := d.join(); err != nil {
+	if err = d.join(); err != nil {
 		return nil, err
 	}
 	return &d.set, nil

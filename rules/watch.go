@@ -129,10 +129,7 @@ func (w *Watcher) watch() {
 			seen = nil
 			w.failed(nil)
 		case seen == nil || !bytes.Equal(data, seen):
-			seen, next = data, w.cfg.Every/5
-			if seen == nil {
-				seen = []byte{} // an empty file
-			}
+			seen, next = data, w.cfg.Every/5 // not nil, even if the file is empty
 		default:
 			seen = nil
 			w.failed(w.apply(data))
