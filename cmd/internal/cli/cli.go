@@ -57,7 +57,7 @@ type Env struct {
 }
 
 // ErrInterrupted is the error of a command that was interrupted.
-var ErrInterrupted = errors.New("interrupted")
+var ErrInterrupted error = ExitError{errors.New("interrupted"), ExitInterrupted}
 
 // Cause is ErrInterrupted instead of an error that followed from an interrupt.
 func (e *Env) Cause(err error) error {
@@ -112,33 +112,37 @@ func (p Program) run(args []string, e *Env) error {
 	}
 	command, err := parser.Parse(args)
 	if err != nil {
-		return Usagef("%s%s", secret.ReplaceAllString(err.Error(), "(a URL)"), example(err))
+		return Usagef("%s%s", secret.ReplaceAllString(err.Error(), "$1(not shown: it may hold a password)"), hint(err))
 	}
 	return e.Cause(command.Run(e))
 }
 
-// example returns the first example in the help of the command that lacks a flag or an
-// argument, on one line.
-func example(err error) string {
+// hint returns the form of a command that has an argument too many, or the first example in
+// the help of a command that lacks a flag or an argument, on one line.
+func hint(err error) string {
 	var mistake *kong.ParseError
-	if !errors.As(err, &mistake) || !lacks.MatchString(err.Error()) || mistake.Context.Selected() == nil {
+	if !errors.As(err, &mistake) || mistake.Context.Selected() == nil {
 		return ""
 	}
 	command := mistake.Context.Selected()
 	found := regexp.MustCompile(`(?m)^ +(` + command.FullPath() + ` (?:.*\\\n)*.*)$`).FindStringSubmatch(command.Detail)
-	if found == nil {
-		return ""
+	switch wrong := misfit.FindString(err.Error()); {
+	case wrong == "unexpected argument" && command.Leaf():
+		return "; want " + command.Summary()
+	case found != nil && wrong != "":
+		return "; example: " + continued.ReplaceAllString(found[1], " ")
 	}
-	return "; example: " + continued.ReplaceAllString(found[1], " ")
+	return ""
 }
 
 var (
-	lacks     = regexp.MustCompile(`^(missing flags|expected "<)`)
+	misfit    = regexp.MustCompile(`^(missing flags|expected "<|unexpected argument)`)
 	continued = regexp.MustCompile(` *\\\n *`)
 )
 
-// secret matches a URL with a password, anywhere on the command line.
-var secret = regexp.MustCompile(`[^\s"]*:[^\s"]*@[^\s"]*`)
+// secret matches a URL with a password, anywhere on the command line, and its scheme. Without
+// the slashes a user and a password look like an e-mail address behind its kind.
+var secret = regexp.MustCompile(`([^\s":]*:)[^\s"]*@[^\s"]*`)
 
 // status is the exit status after an error, or after none.
 func status(err error) int {
@@ -148,8 +152,6 @@ func status(err error) int {
 		return 0
 	case errors.As(err, &own):
 		return own.Status
-	case err == ErrInterrupted:
-		return ExitInterrupted
 	}
 	return ExitInput
 }
