@@ -210,8 +210,7 @@ func TestMaxBodyTotal(t *testing.T) {
 	}
 	require.EqualValues(t, 1, failed.Load())
 	cfg.MaxBodyTotal--
-	_, err := httplimit.New(httplimit.Config{Limiter: cfg.Limiter, Event: "signup", Features: cfg.Features, MaxBody: large, MaxBodyTotal: large - 1})
-	require.EqualError(t, err, "httplimit: Config.MaxBodyTotal is 102399, want 102400, the bytes of one body, or more, or 0 for 67108864")
+	require.EqualError(t, try.Err(httplimit.New(httplimit.Config{Limiter: cfg.Limiter, Event: "signup", Features: cfg.Features, MaxBody: large, MaxBodyTotal: large - 1})), "httplimit: Config.MaxBodyTotal is 102399, want 102400, the bytes of one body, or more, or 0 for 67108864")
 }
 
 // Bodies of clients that are refused silently leave room for admitted ones, whatever

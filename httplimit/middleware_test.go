@@ -83,18 +83,14 @@ type answer struct {
 
 // do sends a request with header lines: "User: 7".
 func (s *site) do(method, path, body string, lines ...string) answer {
-	r, err := http.NewRequest(method, s.URL+path, strings.NewReader(body))
-	require.NoError(s.t, err)
+	r := try.To(http.NewRequest(method, s.URL+path, strings.NewReader(body)))(s.t)
 	for _, line := range lines {
 		key, value, _ := strings.Cut(line, ": ")
 		r.Header.Add(key, value)
 	}
-	got, err := s.Client().Do(r)
-	require.NoError(s.t, err)
+	got := try.To(s.Client().Do(r))(s.t)
 	defer got.Body.Close()
-	text, err := io.ReadAll(got.Body)
-	require.NoError(s.t, err)
-	return answer{got.StatusCode, got.Header, string(text)}
+	return answer{got.StatusCode, got.Header, string(try.To(io.ReadAll(got.Body))(s.t))}
 }
 
 func (s *site) get(lines ...string) answer { s.t.Helper(); return s.do("GET", "/", "", lines...) }

@@ -39,14 +39,12 @@ var stores = []struct {
 }{
 	{"memory", func(*testing.T, time.Duration) backend.Store { return memory.New(memory.Config{}) }},
 	{"redis", func(t *testing.T, ioTimeout time.Duration) backend.Store {
-		store, err := redis.Open("redis://"+servertest.Redis(t), redis.Config{IOTimeout: ioTimeout})
-		require.NoError(t, err)
+		store := try.To(redis.Open("redis://"+servertest.Redis(t), redis.Config{IOTimeout: ioTimeout}))(t)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		return store
 	}},
 	{"memcached", func(t *testing.T, ioTimeout time.Duration) backend.Store {
-		store, err := memcache.New(memcache.Config{IOTimeout: ioTimeout}, servertest.Memcached(t))
-		require.NoError(t, err)
+		store := try.To(memcache.New(memcache.Config{IOTimeout: ioTimeout}, servertest.Memcached(t)))(t)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		return store
 	}},

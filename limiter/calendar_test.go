@@ -195,14 +195,11 @@ func TestLimitsByTheCalendarFitTheLadder(t *testing.T) {
 	} {
 		rule := by("user", "1 per day in UTC")
 		set(&rule)
-		_, err := limiter.New(derivingCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: []limiter.Rule{rule}})
-		require.ErrorContains(t, err, `rule "signup" by "user": Config.Rules[0]`+want)
+		require.ErrorContains(t, try.Err(limiter.New(derivingCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: []limiter.Rule{rule}})), `rule "signup" by "user": Config.Rules[0]`+want)
 	}
 	lim := onMemory(t, by("user", "1 per day in UTC"))
-	_, err := lim.Allow(ctx, "signup", limiter.Under(user("ada"), counter.MustLimits("1 per month in UTC")))
-	require.ErrorContains(t, err, `limits of the call by "user": counter: limit 1 per month in UTC`)
-	_, err = limiter.New(derivingCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("user", "1 per day in UTC"), by("user", "2/d, 2 per day in UTC")}})
-	require.ErrorContains(t, err, `Config.Rules[1].Limits has 2 per day in UTC, but Config.Rules[0] has 1 per day in UTC, want one limit for each window`)
+	require.ErrorContains(t, try.Err(lim.Allow(ctx, "signup", limiter.Under(user("ada"), counter.MustLimits("1 per month in UTC")))), `limits of the call by "user": counter: limit 1 per month in UTC`)
+	require.ErrorContains(t, try.Err(limiter.New(derivingCounter(t, memory.New(memory.Config{}), counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("user", "1 per day in UTC"), by("user", "2/d, 2 per day in UTC")}})), `Config.Rules[1].Limits has 2 per day in UTC, but Config.Rules[0] has 1 per day in UTC, want one limit for each window`)
 }
 
 // A soft rule by the calendar counts the enforced key too, under no limit, and a credit

@@ -73,8 +73,7 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		}
 		require.Nil(t, lim, row.name)
 	}
-	_, err := limiter.New(nil, limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}})
-	require.EqualError(t, err, "limiter: the counter is nil, want a *counter.Counter, which counter.New makes")
+	require.EqualError(t, try.Err(limiter.New(nil, limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}})), "limiter: the counter is nil, want a *counter.Counter, which counter.New makes")
 
 	for _, rules := range [][]limiter.Rule{
 		{by("user agent", "5/h"), by("~!{%}", "0/s")},
@@ -275,8 +274,7 @@ func TestNewChecksOverrides(t *testing.T) {
 	} {
 		require.ErrorContains(t, try.Err(limiter.New(c, limiter.Config{Rules: []limiter.Rule{rule}})), "Config.Rules[0]"+want)
 	}
-	_, err := limiter.New(c, limiter.Config{Rules: []limiter.Rule{by("ip", "1/h"), except(by("ip", "9/d"), exempt(limiter.Override{Value: "192.0.2.1"}))}})
-	require.ErrorContains(t, err, "Config.Rules[1].Overrides is set here or in Config.Rules[0], want a single rule")
+	require.ErrorContains(t, try.Err(limiter.New(c, limiter.Config{Rules: []limiter.Rule{by("ip", "1/h"), except(by("ip", "9/d"), exempt(limiter.Override{Value: "192.0.2.1"}))}})), "Config.Rules[1].Overrides is set here or in Config.Rules[0], want a single rule")
 }
 
 // BenchmarkOverrides is a decision that 10,000 overrides do not change, beside the
