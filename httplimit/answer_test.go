@@ -20,6 +20,7 @@ import (
 	"github.com/abacus-go/abacus/backend"
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 	"github.com/abacus-go/abacus/limitertest"
 )
@@ -78,18 +79,14 @@ var dates = regexp.MustCompile(`(?m)^Date: .*$`)
 // exchange sends a request on a connection of its own, and no more after it if it ends,
 // and returns all bytes of the answer but the date.
 func (s *site) exchange(request string, ends bool) string {
-	conn, err := net.Dial(s.Listener.Addr().Network(), s.Listener.Addr().String())
-	require.NoError(s.t, err)
+	conn := try.To(net.Dial(s.Listener.Addr().Network(), s.Listener.Addr().String()))(s.t)
 	defer conn.Close()
 	require.NoError(s.t, conn.SetDeadline(time.Now().Add(20*time.Second)))
-	_, err = io.WriteString(conn, request)
-	require.NoError(s.t, err)
+	try.To(io.WriteString(conn, request))(s.t)
 	if ends {
 		require.NoError(s.t, conn.(*net.TCPConn).CloseWrite())
 	}
-	all, err := io.ReadAll(conn)
-	require.NoError(s.t, err)
-	return dates.ReplaceAllString(string(all), "Date: today")
+	return dates.ReplaceAllString(string(try.To(io.ReadAll(conn))(s.t)), "Date: today")
 }
 
 func TestSilently(t *testing.T) {
@@ -323,9 +320,9 @@ func TestRequestsThatCannotBeAskedAbout(t *testing.T) {
 		status int
 		detail any
 	}{
-		{"", nil, 400, `The field "email" is required.`},
-		{"email=", nil, 400, `The field "email" is required.`},
-		{"email=nonsense-xyzzy", nil, 400, `The field "email" must be an e-mail address.`},
+		{"", nil, 400, `The form field "email" is required.`},
+		{"email=", nil, 400, `The form field "email" is required.`},
+		{"email=nonsense-xyzzy", nil, 400, `The form field "email" must be an e-mail address.`},
 		{"email=a%40b.example&email=c%40d.example", nil, 400, `The form field "email" has two different values.`},
 		{"email=%zz", nil, 400, "The form could not be read."},
 		{"email=a%40b.example&text=" + big, nil, 413, "The request is larger than 1000 bytes."},

@@ -34,6 +34,7 @@ type request struct {
 	sealed  bool                // the body is not to be read yet
 	refused bool                // the body has half of the room of all
 	asked   bool                // a Value has asked for the body
+	lacks   string              // the part without text, or its kind, for which a feature is missing
 	view    http.Request        // the copy for a Value
 	cursor  viewBody            // the Body of view
 
@@ -214,6 +215,8 @@ type viewBody struct {
 	plain bool // an encoded body is an error
 	at    int
 	err   error // of a Read, unless io.EOF
+
+	source, text string // what a Value of this package has read last, see named
 }
 
 var _ io.ReadCloser = (*viewBody)(nil)

@@ -65,7 +65,7 @@ func Example() {
 	// 429 Too Many Requests ["100/h";q=100;w=3600, "2/d";q=2;w=86400]
 	// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["2/d"]}
 	// 400 Bad Request ["100/h";q=100;w=3600, "2/d";q=2;w=86400]
-	// {"title":"Bad Request","status":400,"detail":"The field \"email\" must be an e-mail address."}
+	// {"title":"Bad Request","status":400,"detail":"The form field \"email\" must be an e-mail address."}
 }
 
 // Two sign-ups an hour for each address.

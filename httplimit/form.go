@@ -19,7 +19,7 @@ import (
 // is too large, whatever the bound.
 func Form(field string) Value {
 	source := fmt.Sprintf("form field %q", field)
-	return inBody(source, func(q *request) (string, error) {
+	return named(field != "", source, inBody(source, func(q *request) (string, error) {
 		form, files, err := q.parseForm()
 		if err != nil {
 			return "", err
@@ -28,7 +28,7 @@ func Form(field string) Value {
 			return "", badRequest(source, "must be text, not a file")
 		}
 		return same(form[field], source)
-	})
+	}))
 }
 
 // Default bounds of a form in net/http.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -24,7 +25,7 @@ import (
 // limited.
 func JSON(path ...string) Value {
 	source := fmt.Sprintf("JSON field %q", strings.Join(path, "."))
-	return inBody(source, func(q *request) (string, error) {
+	return named(!slices.Contains(path, ""), source, inBody(source, func(q *request) (string, error) {
 		data, err := q.plain()
 		if err != nil || len(data) == 0 {
 			return "", err
@@ -37,7 +38,7 @@ func JSON(path ...string) Value {
 			return "", badRequest(source, reason)
 		}
 		return text, nil
-	})
+	}))
 }
 
 // fieldOf finds path in data, which is valid. reason is the error of a value without
@@ -70,10 +71,9 @@ func fieldOf(data []byte, path []string) (text, reason string) {
 		return "", ""
 	case c == '"':
 		return unquote(value), ""
+	case string(value) == "-0":
+		return "0", ""
 	case (c == '-' || '0' <= c && c <= '9') && !bytes.ContainsAny(value, ".eE"):
-		if string(value) == "-0" {
-			return "0", ""
-		}
 		return string(value), ""
 	}
 	return "", "must be text or a whole number"

@@ -223,7 +223,7 @@ func checkFeatures(cfg *Config, rules []limiter.Rule) error {
 		switch {
 		case f.err != nil:
 			return fmt.Errorf("[%d] has kind %q: %w", i, f.kind, f.err)
-		case f.client == nil && f.find == nil:
+		case f.find == nil:
 			return fmt.Errorf("[%d] is the zero Source, want one of IP, Email or NewSource", i)
 		case !slices.Contains(ruled, f.kind):
 			return fmt.Errorf(" has kind %q, but event %q has rules by %s only", f.kind, cfg.Event, words.Quoted(ruled))

@@ -53,12 +53,13 @@ type visit struct {
 	m       *middleware
 	w       http.ResponseWriter
 	r       *http.Request
-	q       *request      // nil: no Value was called
-	n       int64         // the cost; 1 until it is found
-	later   []int         // indices of Sources that need the body, which is not read yet; len(Features) is the cost
-	invalid *ValueError   // the reason why the request is not the handler's; nil: it is
-	spent   time.Duration // of the time for a decision: a Peek without an answer of the store took so long
-	until   time.Time     // the end of Config.MaxWait; zero: the request has not waited
+	q       *request          // nil: no Value was called
+	n       int64             // the cost; 1 until it is found
+	later   []int             // indices of Sources that need the body, which is not read yet; len(Features) is the cost
+	lacks   map[string]string // by kind, the part of the request without text, for which the feature is missing
+	invalid *ValueError       // the reason why the request is not the handler's; nil: it is
+	spent   time.Duration     // of the time for a decision: a Peek without an answer of the store took so long
+	until   time.Time         // the end of Config.MaxWait; zero: the request has not waited
 }
 
 // leave ends the visit.
@@ -74,7 +75,7 @@ func (f *visit) leave(v *limiter.Verdict) {
 func (f *visit) find(features []feature.Feature) error {
 	for i := range f.m.Features {
 		if source := &f.m.Features[i]; source.client != nil {
-			features[i] = source.ofClient(f.r)
+			features[i] = source.of(source.client.Of(f.r))
 		} else if err := f.read(features, i); err != nil {
 			return err
 		}
@@ -91,7 +92,7 @@ func (f *visit) read(features []feature.Feature, i int) (err error) {
 	m, q := f.m, f.request()
 	var found feature.Feature
 	n := f.n
-	q.asked = false
+	q.asked, q.lacks = false, ""
 	if i < len(m.Features) {
 		found, err = m.Features[i].find(q)
 	} else if f.invalid == nil {
@@ -116,6 +117,12 @@ func (f *visit) read(features []feature.Feature, i int) (err error) {
 	}
 	if i < len(m.Features) {
 		features[i] = found
+		if kind := m.Features[i].kind; q.lacks != "" && q.lacks != kind {
+			if f.lacks == nil {
+				f.lacks = map[string]string{}
+			}
+			f.lacks[kind] = cmp.Or(f.lacks[kind], q.lacks)
+		}
 	}
 	f.n = n
 	return nil
@@ -203,7 +210,7 @@ func (f *visit) allow(v *limiter.Verdict, features []feature.Feature) (_ []featu
 			return features, err
 		}
 		f.m.lacks(v.Missing, f.r)
-		f.invalid = cmp.Or(f.invalid, badRequest(v.Missing, "is required"))
+		f.invalid = cmp.Or(f.invalid, badRequest(cmp.Or(f.lacks[v.Missing], v.Missing), "is required"))
 		features = append(features, feature.Unknown(v.Missing))
 	}
 }

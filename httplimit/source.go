@@ -3,8 +3,8 @@ package httplimit
 import (
 	"cmp"
 	"fmt"
-	"net/http"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -16,7 +16,7 @@ import (
 // [Join] make Sources.
 type Source struct {
 	kind   string
-	client *ClientIP // of IP and Network, in place of find: an address is found without a copy of the request
+	client *ClientIP // of IP and Network, next to find: with of, an address is found without a copy of the request
 	of     func(netip.Addr) feature.Feature
 	find   func(q *request) (feature.Feature, error)
 	err    error // the reason why New must refuse the Source
@@ -37,7 +37,7 @@ func Network(kind string, c ClientIP, v4Bits, v6Bits int) Source {
 
 func byClient(kind string, c ClientIP, of func(netip.Addr) feature.Feature) Source {
 	c.Proxies = slices.Clone(c.Proxies)
-	return Source{kind: kind, client: &c, of: of, err: c.check()}
+	return Source{kind: kind, client: &c, of: of, err: c.check(), find: func(q *request) (feature.Feature, error) { return of(c.Of(q.in)), nil }}
 }
 
 // Email is a source of the feature "email": the mail address that v finds. Text
@@ -56,19 +56,33 @@ var reasons = map[string]string{
 // parsed, and text of another form is the request's fault, answered with 400.
 // Text of any other kind is taken unchanged. NewSource("domain", Form("email")) is
 // the domain of a mail address.
+//
+// The 400 names the form field, the JSON field or the cookie that v reads, and kind for
+// any other v: a proxy may have set a header, under a name that is not for clients. New
+// refuses a nil Value, and one of this package for an empty or malformed name.
 func NewSource(kind string, v Value) Source {
 	var err error
-	if v == nil {
+	switch {
+	case v == nil:
 		err = fmt.Errorf("the Value is nil, want a function such as Form(%q)", kind)
+	case reflect.ValueOf(v).Pointer() == reflect.ValueOf(nameless).Pointer():
+		err = fmt.Errorf("the Value has an empty or malformed name, want one such as Form(%q)", kind)
 	}
 	return Source{kind: kind, err: err, find: func(q *request) (feature.Feature, error) {
 		text, err := q.value(v)
 		if err != nil {
 			return feature.Feature{}, err
 		}
+		part := kind
+		if q.cursor.text == text {
+			part = cmp.Or(q.cursor.source, kind)
+		}
 		t := feature.New(kind, text)
 		if t.Err() != nil {
-			return feature.Feature{}, badRequest(kind, cmp.Or(reasons[kind], "is not valid"))
+			return feature.Feature{}, badRequest(part, cmp.Or(reasons[kind], "is not valid"))
+		}
+		if t.Missing() {
+			q.lacks = cmp.Or(q.lacks, part)
 		}
 		return t, nil
 	}}
@@ -83,14 +97,14 @@ func Join(sources ...Source) Source {
 		features := make([]feature.Feature, len(sources))
 		for i := range sources {
 			var err error
-			if features[i], err = sources[i].feature(q); err != nil {
+			if features[i], err = sources[i].find(q); err != nil {
 				return feature.Feature{}, err
 			}
 		}
 		return feature.Join(features...), nil
 	}}
 	for i, s := range sources {
-		if s.client == nil && s.find == nil {
+		if s.find == nil {
 			s.err = fmt.Errorf("Join has the zero Source at %d, want one of IP, Network, Email or NewSource", i)
 		}
 		kinds, joined.err = append(kinds, s.kind), cmp.Or(joined.err, s.err)
@@ -101,14 +115,3 @@ func Join(sources ...Source) Source {
 	}
 	return joined
 }
-
-// feature is the feature of a request.
-func (s *Source) feature(q *request) (feature.Feature, error) {
-	if s.client != nil {
-		return s.ofClient(q.in), nil
-	}
-	return s.find(q)
-}
-
-// ofClient is the feature of a Source that has a client.
-func (s *Source) ofClient(r *http.Request) feature.Feature { return s.of(s.client.Of(r)) }

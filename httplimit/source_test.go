@@ -10,6 +10,7 @@ import (
 	"github.com/abacus-go/abacus/counter"
 	"github.com/abacus-go/abacus/feature"
 	"github.com/abacus-go/abacus/httplimit"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -25,7 +26,6 @@ func TestSourcesAreCanonical(t *testing.T) {
 		{"email", []string{"ada@example.org", "Ada@Example.ORG", `"ada"@example.org`}, "ada", "must be an e-mail address"},
 		{"domain", []string{"example.org", "ada@EXAMPLE.org.", "bob@example.org"}, "exam_ple", "must be a domain or an e-mail address"},
 		{"ip+email", []string{"192.0.2.1,ada@example.org", "::ffff:192.0.2.1,Ada@example.org"}, "192.0.2.1", "is not valid"},
-		{"user", []string{"ada", "ada"}, "", ""},
 	} {
 		s := newSite(t, newLimit(t, httplimit.Config{
 			Limiter: newLimiter(t, newClock(), by(row.kind, "1/d")), Event: "signup",
@@ -34,12 +34,10 @@ func TestSourcesAreCanonical(t *testing.T) {
 		for i, text := range row.same {
 			require.Equal(t, map[bool]int{true: 200, false: 429}[i == 0], s.get("Text: "+text).status, text)
 		}
-		if row.wrong != "" {
-			got := s.get("Text: " + row.wrong)
-			require.Equal(t, 400, got.status)
-			require.Contains(t, got.body, row.problem)
-			require.NotContains(t, got.body, row.wrong)
-		}
+		got := s.get("Text: " + row.wrong)
+		require.Equal(t, 400, got.status)
+		require.Contains(t, got.body, row.problem)
+		require.NotContains(t, got.body, row.wrong)
 	}
 }
 
@@ -63,6 +61,32 @@ func TestNetworksAndPairs(t *testing.T) {
 	}
 }
 
+// The answer names the field that has no text or malformed text, and otherwise the kind: of a
+// header, which a proxy may have set, and of text that is not the field's.
+func TestTheFieldIsNamed(t *testing.T) {
+	email, field := httplimit.Email, `field \"e-mail\"`
+	own := func(r *http.Request) (string, error) {
+		text, err := httplimit.Form("e-mail")(r)
+		return text + "_", err
+	}
+	for _, row := range []struct {
+		kind, part, says string
+		source           httplimit.Source
+	}{
+		{"email", "form " + field, "is required", email(httplimit.Form("e-mail"))},
+		{"email", "JSON " + field, "is required", email(httplimit.JSON("e-mail"))},
+		{"email", `cookie \"e-mail\"`, "is required", email(httplimit.Cookie("e-mail"))},
+		{"email", `field \"email\"`, "is required", email(httplimit.Header("E-Mail"))},
+		{"ip+email", "form " + field, "is required", httplimit.Join(byIP, email(httplimit.Form("e-mail")))},
+		{"domain", `field \"domain\"`, "must be a domain", httplimit.NewSource("domain", own)},
+	} {
+		lim := newLimiter(t, newClock(), by(row.kind, "9/d"))
+		s := newSite(t, newLimit(t, httplimit.Config{Limiter: lim, Features: []httplimit.Source{row.source}})(welcome))
+		require.Contains(t, s.do("POST", "/", "{}").body, "The "+row.part+" "+row.says)
+		require.Contains(t, s.do("POST", "/?e-mail=_", `{"e-mail":"_"}`, "Cookie: e-mail=_", "E-Mail: _").body, "The "+row.part+" must be a")
+	}
+}
+
 func TestSourcesAreChecked(t *testing.T) {
 	lim := newLimiter(t, newClock(), skipped(by("ip", "1/d")), skipped(by("net", "1/d")), skipped(by("ip+user", "1/d")))
 	for want, source := range map[string]httplimit.Source{
@@ -73,8 +97,11 @@ func TestSourcesAreChecked(t *testing.T) {
 		`kind "ip+": Join has the zero Source at 1, want one of IP, Network, Email or NewSource`: httplimit.Join(httplimit.IP(httplimit.ClientIP{}), httplimit.Source{}),
 		`kind "ip": Join has 1 Source, want two or more`:                                         httplimit.Join(httplimit.IP(httplimit.ClientIP{})),
 	} {
-		_, err := httplimit.New(httplimit.Config{Limiter: lim, Event: "signup", Features: []httplimit.Source{source}})
-		require.EqualError(t, err, "httplimit: Config.Features[0] has "+want)
+		require.EqualError(t, try.Err(httplimit.New(httplimit.Config{Limiter: lim, Event: "signup", Features: []httplimit.Source{source}})), "httplimit: Config.Features[0] has "+want)
+	}
+	for _, v := range []httplimit.Value{httplimit.Form(""), httplimit.Header(""), httplimit.Header("E-Mail:"), httplimit.Cookie(""), httplimit.Cookie("a b"), httplimit.JSON("")} {
+		cfg := httplimit.Config{Limiter: lim, Event: "signup", Features: []httplimit.Source{httplimit.NewSource("ip", v)}}
+		require.EqualError(t, try.Err(httplimit.New(cfg)), `httplimit: Config.Features[0] has kind "ip": the Value has an empty or malformed name, want one such as Form("ip")`)
 	}
 }
 

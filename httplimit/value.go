@@ -38,7 +38,7 @@ type Value func(r *http.Request) (string, error)
 // may be logged, and sent to the client.
 type ValueError struct {
 	Status int    // 400; 408 for a body that is too slow; 413 for a body that is too large; 415 for a body with a Content-Encoding; 503 for a body beyond Config.MaxBodyTotal
-	Source string // the part of the request, such as: form field "email"
+	Source string // the part of the request, such as: form field "email"; or the kind of the feature
 	Reason string // a predicate of Source, "is required", or a clause of its own, "the form could not be read"
 	Err    error  // from net/http or the body, or nil; the text of Err may hold text of the client
 }
@@ -80,8 +80,30 @@ func Header(name string) Value {
 	if key == "Host" { // net/http keeps the Host elsewhere
 		return func(r *http.Request) (string, error) { return r.Host, nil }
 	}
-	return func(r *http.Request) (string, error) { return same(r.Header[key], source) }
+	return named(isName(name), "", func(r *http.Request) (string, error) { return same(r.Header[key], source) })
 }
+
+// isName reports whether a header or a cookie can have the name.
+func isName(name string) bool { return name != "" && trimRight(name, isToken) == "" }
+
+// named is v with the name of its source for the errors of missing and malformed text, or
+// nameless. Without a source, as for a header, these errors name the kind: a proxy may have
+// set the header, under a name that clients need not know.
+func named(ok bool, source string, v Value) Value {
+	if !ok {
+		return nameless
+	}
+	return func(r *http.Request) (string, error) {
+		text, err := v(r)
+		if b, is := r.Body.(*viewBody); is {
+			b.source, b.text = source, text
+		}
+		return text, err
+	}
+}
+
+// nameless is a Value that finds nothing in any request. NewSource refuses it.
+func nameless(*http.Request) (string, error) { return "", nil }
 
 // BasicUser is the user's name of basic authentication, which no one has
 // verified yet: anyone can use up the limit of anyone else's name. A header that
@@ -112,9 +134,8 @@ func same(texts []string, source string) (common string, err error) {
 // different paths, but no handler can tell them apart.
 func Cookie(name string) Value {
 	source := fmt.Sprintf("cookie %q", name)
-	valid := (&http.Cookie{Name: name}).Valid() == nil // else net/http finds none
-	return func(r *http.Request) (string, error) {
-		if lines := r.Header["Cookie"]; valid && len(lines) == 1 {
+	return named(isName(name), source, func(r *http.Request) (string, error) {
+		if lines := r.Header["Cookie"]; len(lines) == 1 {
 			if text, ok := plainCookie(lines[0], name); ok {
 				return text, nil
 			}
@@ -124,7 +145,7 @@ func Cookie(name string) Value {
 			texts = append(texts, c.Value)
 		}
 		return same(texts, source)
-	}
+	})
 }
 
 // plainCookie reads line for the cookie called name without the allocations of

@@ -30,7 +30,7 @@ var budgets = []budget{
 	{folders: "limiter", code: 2808, decision: "way-of-a-request.md as-many-as-have-room.md queues-of-wait.md calendar-periods.md settle.md growing-bans.md"},
 	{folders: "limiter/fallback", code: 1264, decision: "local-counting.md as-many-as-have-room.md calendar-periods.md settle.md growing-bans.md where-the-time-goes.md"},
 	{folders: "limiter/turns", code: 280},
-	{folders: "httplimit", code: 1903, decision: "speed-of-the-middleware.md queues-of-wait.md calendar-periods.md settle.md smaller-decisions.md"},
+	{folders: "httplimit", code: 1928, decision: "speed-of-the-middleware.md queues-of-wait.md calendar-periods.md settle.md smaller-decisions.md"},
 	{folders: "httpclient", code: 450},
 	{folders: "rules internal/document", code: 915, decision: "faults-of-a-file.md growing-bans.md"},
 	{folders: "internal/dur internal/inside internal/keytext internal/loan internal/redial internal/redisscript internal/spent internal/words", code: 512, decision: "queues-of-wait.md pages-as-files.md"},
