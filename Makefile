@@ -18,7 +18,7 @@ OTHERS = service service/bench bench examples/frameworks metrics/prometheus rule
 MODULES = . $(PAGES) $(OTHERS)
 PACKAGES = 91
 
-# Many tests wait, for servers, browsers and clocks: six packages of the root module, one
+# Many tests wait, for servers, browsers and clocks: five packages of the root module, one
 # of the pages' modules and two of the others at a time keep two processors busy, and four
 # tests of a package. With the race detector few wait, and four packages do.
 # No debugger reads the binaries: without its tables they link in two thirds of the time,
@@ -48,7 +48,7 @@ test: ## the tests of all modules: each promise, in minutes. ABACUS_TESTS=long f
 	if [ $$found -ne $(PACKAGES) ]; then echo "$$found packages, want $(PACKAGES): see the Makefile"; exit 1; fi
 	(set -e; $(MAKE) site SITE=-short; for module in $(PAGES); do (cd $$module && $(TEST) -p 1 -timeout 15m $(FLAGS) ./...); done) & pages=$$!; \
 	(set -e; for module in $(OTHERS); do (cd $$module && $(TEST) -p 2 -timeout 15m $(FLAGS) ./...); done) & others=$$!; \
-	$(TEST) -p 6 -timeout 15m $(FLAGS) $(FIRST) ./...; failed=$$?; wait $$pages || failed=1; wait $$others || failed=1; exit $$failed
+	$(TEST) -p 5 -timeout 15m $(FLAGS) $(FIRST) ./...; failed=$$?; wait $$pages || failed=1; wait $$others || failed=1; exit $$failed
 
 # These packages start no goroutine, nor do their tests with -race; those that they call are
 # tested with the race detector. It makes a test ten times as slow.

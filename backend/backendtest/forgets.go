@@ -18,7 +18,7 @@ import (
 
 // forgetting is the request of a Counter at now.
 func (s *subject) forgetting(l tiers.Ladder, key string, now time.Time, label int64, remember time.Duration) *backend.ForgetRequest {
-	f := &backend.ForgetRequest{Key: s.key(key), Ladder: l, Now: now, Deadline: time.Now().Add(enough), Label: label, Remember: remember}
+	f := &backend.ForgetRequest{Key: s.key(key), Ladder: l, Now: now, Deadline: time.Now().Add(4 * enough), Label: label, Remember: remember}
 	for _, t := range l.Tiers() {
 		f.TTLs = append(f.TTLs, ttl(t, 0))
 	}

@@ -74,8 +74,7 @@ func TestEveryByteOfAMark(t *testing.T) {
 	until := time.Now().Add(f.Remember)
 	require.NoError(t, s.Forget(context.Background(), f))
 	const name = "add65afc067d677brhvEqoT671OS9TaJYfwphxWceqYOn1fiMgvhsWOvS2I|forgotten"
-	item, err := rawClient(addr).Get(name)
-	require.NoError(t, err, tell(t, addr, "lru_crawler metadump all", "END"))
+	item := try.To(rawClient(addr).Get(name))(t)
 	var label, seconds int64
 	try.To(fmt.Sscan(string(item.Value), &label, &seconds))(t)
 	require.Equal(t, f.Label, label)
@@ -89,8 +88,7 @@ func TestEveryByteOfAMark(t *testing.T) {
 	require.Equal(t, f.Label, try.To(s.Forgotten(context.Background(), f))(t), "an older one may last longer")
 
 	require.NoError(t, rawClient(addr).Set(&gomemcache.Item{Key: name, Value: []byte("soon")}))
-	_, err = s.Forgotten(context.Background(), f)
-	require.EqualError(t, err, "memcache: "+addr+": get marker: holds \"soon\", want a label and a second")
+	require.EqualError(t, try.Err(s.Forgotten(context.Background(), f)), "memcache: "+addr+": get marker: holds \"soon\", want a label and a second")
 	require.EqualError(t, s.Forget(context.Background(), f), "memcache: "+addr+": get marker: holds \"soon\", want a label and a second")
 }
 

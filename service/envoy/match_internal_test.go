@@ -16,6 +16,7 @@ import (
 
 	"github.com/abacus-go/abacus/backend/memory"
 	"github.com/abacus-go/abacus/counter"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 	"github.com/abacus-go/abacus/limiter"
 )
 
@@ -165,8 +166,7 @@ func FuzzFile(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	c, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-	require.NoError(f, err)
+	c := try.To(counter.New(memory.New(memory.Config{}), counter.Config{}))(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		set, err := compile([]content{{"f", data}}, &Config{})
 		if err != nil {
@@ -185,8 +185,7 @@ func FuzzRequest(f *testing.F) {
 		{Domain: "d", HitsAddend: 7, Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}, {Key: "\uFFFD"}}}}},
 		{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{Limit: &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: 1}, Entries: []*common.RateLimitDescriptor_Entry{{Key: "k", Value: "\uFFFDff"}}}}},
 	} {
-		message, err := proto.Marshal(r)
-		require.NoError(f, err)
+		message := try.To(proto.Marshal(r))(f)
 		f.Add(message)
 		f.Add(bytes.ReplaceAll(message, []byte("v"), []byte("\xff")))
 		f.Add(append(message, 0xff))
@@ -220,9 +219,7 @@ func TestRequestsOfManyParts(t *testing.T) {
 		require.ErrorContains(t, err, "more than 20000 parts", name)
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(40<<20), name)
 	}
-	message, err := proto.Marshal(&pb.RateLimitRequest{Domain: "d", Descriptors: slices.Repeat([]*common.RateLimitDescriptor{{Entries: slices.Repeat([]*common.RateLimitDescriptor_Entry{{Key: "key", Value: "value"}}, 100)}}, 100)})
-	require.NoError(t, err)
+	message := try.To(proto.Marshal(&pb.RateLimitRequest{Domain: "d", Descriptors: slices.Repeat([]*common.RateLimitDescriptor{{Entries: slices.Repeat([]*common.RateLimitDescriptor_Entry{{Key: "key", Value: "value"}}, 100)}}, 100)}))(t)
 	require.Greater(t, len(message), isShort)
-	_, err = decode(message)
-	require.NoError(t, err)
+	try.To(decode(message))(t)
 }
