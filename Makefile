@@ -64,6 +64,7 @@ static: bin/staticcheck bin/unparam ## gofmt, vet, staticcheck and unparam in al
 	@unformatted=$$(gofmt -l . ); if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	set -e; for module in $(MODULES); do (cd $$module && $(GO) vet ./... && $(CURDIR)/bin/staticcheck ./... && $(CURDIR)/bin/unparam ./...); done
 
+soak: export ABACUS_TESTS = long
 soak: servers ## the page of demo serve at full speed, for FOR: neither the page nor the server grows
 	cd cmd/demo/browser && $(GO) test -count=1 -v -run TestSoak -timeout 0 . -soak $(FOR)
 

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/serve"
+	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
@@ -35,27 +36,30 @@ const (
 
 var shots = flag.String("shots", "", "`directory` for pictures of every page in every window")
 
-// chromium is the context of the browser, which runs as long as the tests.
-var chromium context.Context
-
 // temporary is a folder that is there as long as the tests run.
 var temporary string
 
-// inShort is the reason for which the short form leaves out most tests with a browser.
-const inShort = "a browser at work for seconds: the short form drives each scene, and reads the pages of the site"
+// inShort is the reason for which the short form needs no browser.
+const inShort = "a browser at work: the long form looks at every page, and drives each scene"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	code, err := browse(m)
-	if err != nil {
+	var err error
+	if temporary, err = os.MkdirTemp("", "abacus-browser-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		code = 1
+		os.Exit(1)
 	}
+	code := m.Run()
+	closeBrowser()
+	os.RemoveAll(temporary)
 	os.Exit(code)
 }
 
-// browse runs the tests while a browser runs.
-func browse(m *testing.M) (code int, err error) {
+var closeBrowser = func() {}
+
+// chromium is the context of the browser, which starts with the first tab, and runs as long
+// as the tests.
+var chromium = sync.OnceValues(func() (context.Context, error) {
 	var program string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
 		if found, err := exec.LookPath(name); err == nil {
@@ -64,24 +68,18 @@ func browse(m *testing.M) (code int, err error) {
 		}
 	}
 	if program == "" {
-		return 0, fmt.Errorf("there is no browser: install chromium (Debian, Fedora, Homebrew); on Debian, make test as root installs it")
+		return nil, fmt.Errorf("there is no browser: install chromium (Debian, Fedora, Homebrew); on Debian, make check as root installs it")
 	}
 	// The browser's sandbox does not run as root, and the pages are our own.
 	ctx, end := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WSURLReadTimeout(2*time.Minute))...)
-	defer end()
-	ctx, closeBrowser := chromedp.NewContext(ctx)
-	defer closeBrowser()
+	ctx, closeTabs := chromedp.NewContext(ctx)
+	closeBrowser = func() { closeTabs(); end() }
 	if err := chromedp.Do(ctx); err != nil {
-		return 0, fmt.Errorf("%s: %w", program, err)
+		return nil, fmt.Errorf("%s: %w", program, err)
 	}
-	chromium = ctx
-	if temporary, err = os.MkdirTemp("", "abacus-browser-"); err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(temporary)
-	return m.Run(), nil
-}
+	return ctx, nil
+})
 
 // newSite serves the pages until the test ends, and returns their address.
 func newSite(t *testing.T) string {
@@ -118,8 +116,9 @@ type tab struct {
 // open opens a page in a tab. Much of a test's time is spent waiting for pages, so
 // tests run in parallel, but for TestSoak, which measures this process.
 func open(t *testing.T, w window, address string) *tab {
+	long.Only(t, inShort)
 	p := &tab{T: t}
-	ctx, end := chromedp.NewContext(chromium, chromedp.WithListener(p.hear))
+	ctx, end := chromedp.NewContext(try.To(chromium())(t), chromedp.WithListener(p.hear))
 	p.ctx = ctx
 	t.Cleanup(func() {
 		end()

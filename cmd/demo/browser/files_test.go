@@ -2,7 +2,6 @@ package browser
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/abacus-go/abacus/cmd/demo/site"
 	"github.com/abacus-go/abacus/internal/testkit/long"
+	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
 // writeSite writes the web site once for all tests.
@@ -27,8 +27,8 @@ var writeSite = sync.OnceValues(func() (folder string, err error) {
 // newFiles serves the web site as any file server does, below a path, with its policy.
 func newFiles(t *testing.T) string {
 	t.Helper()
-	folder, err := writeSite()
-	require.NoError(t, err)
+	long.Only(t, inShort)
+	folder := try.To(writeSite())(t)
 	serve := http.StripPrefix("/below", http.FileServer(http.Dir(folder)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", site.Policy)
@@ -40,16 +40,10 @@ func newFiles(t *testing.T) string {
 }
 
 // TestTexts looks at some pages of the web site in windows of several widths, on light
-// and on dark ground: the short form at two, which are drawn. Wide tables and code scroll
-// by themselves.
+// and on dark ground. Wide tables and code scroll by themselves.
 func TestTexts(t *testing.T) {
-	each := long.Rounds(5, 1)
-	skipped := rand.IntN(each)
 	for _, path := range []string{"index.html", "readme.html", "docs/operating.html", "docs/decisions/tickets.html", "service/index.html"} {
 		for _, scheme := range []string{"light", "dark"} {
-			if skipped++; skipped%each != 0 {
-				continue
-			}
 			t.Run(scheme+" "+path, func(t *testing.T) {
 				t.Parallel()
 				p := open(t, window{width: 2560, scheme: scheme}, newFiles(t)+path)
@@ -71,7 +65,6 @@ func TestTexts(t *testing.T) {
 // TestSearch finds a section by the keyboard, from the scenes and from a page of text, and
 // goes there.
 func TestSearch(t *testing.T) {
-	long.Only(t, inShort)
 	address := newFiles(t)
 	for _, from := range []string{"", "docs/decisions/tickets.html"} {
 		t.Run(from, func(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/serve"
-	"github.com/abacus-go/abacus/internal/testkit/long"
 )
 
 // fills has for each page the steps that fill the page with what it can show.
@@ -52,7 +51,6 @@ func (p *tab) look() {
 // TestLayout looks at every page in windows of four widths, on light and on dark
 // ground, and goes through its controls with the Tab key, there and back.
 func TestLayout(t *testing.T) {
-	long.Only(t, inShort)
 	for _, page := range serve.Pages {
 		path := page.Path
 		for _, scheme := range []string{"light", "dark"} {
@@ -95,7 +93,6 @@ func (p *tab) reachAll(width int64) {
 // TestNames reads the page as a screen reader does: all that can be used, and all
 // drawings, have names.
 func TestNames(t *testing.T) {
-	long.Only(t, inShort)
 	for _, page := range serve.Pages {
 		path := page.Path
 		t.Run(path, func(t *testing.T) {
@@ -133,7 +130,6 @@ func TestNames(t *testing.T) {
 // TestForcedColours looks at the pages in the colours of the system: those of the
 // legends stay, and the button that is pressed is told from the others.
 func TestForcedColours(t *testing.T) {
-	long.Only(t, inShort)
 	t.Parallel()
 	p := openPage(t, window{width: 1200, scheme: "dark", forced: true}, "/")
 	ground := value[string](p, `getComputedStyle(document.body).backgroundColor`)

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/serve"
-	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
@@ -40,7 +39,6 @@ const newest = `byID('said').textContent`
 // with the keyboard alone, and reads both limiters off the table and off the text of
 // what happened.
 func TestBurstAtABoundary(t *testing.T) {
-	long.Only(t, inShort)
 	address := newSite(t)
 	for i, limit := range []struct {
 		n      int
@@ -92,7 +90,6 @@ func TestFetched(t *testing.T) {
 // TestStepByStep steps through a burst with the keyboard, on a system that asks for
 // less motion: the page stands still until it is asked.
 func TestStepByStep(t *testing.T) {
-	long.Only(t, inShort)
 	t.Parallel()
 	p := open(t, window{width: 1200, scheme: "light", calm: true}, newSite(t))
 	p.started()
@@ -117,7 +114,6 @@ const canvasLabels = `[...document.querySelectorAll('canvas[role=img]')].map(c =
 // TestSpeed moves the slider with the keyboard, and reads the speed off the
 // limiters.
 func TestSpeed(t *testing.T) {
-	long.Only(t, inShort)
 	t.Parallel()
 	p := open(t, desk, newSite(t))
 	p.started()
@@ -138,7 +134,6 @@ func TestSpeed(t *testing.T) {
 // TestSandbox uses each control of the sandbox by the mouse, with a finger, on files, and
 // by the keyboard.
 func TestSandbox(t *testing.T) {
-	long.Only(t, inShort)
 	click := func(p *tab, selector string, part float64) {
 		x, y := p.middle(selector, part)
 		p.do(chromedp.MouseClickXY(x, y))
@@ -194,7 +189,6 @@ func TestSandbox(t *testing.T) {
 
 // TestPattern draws a pattern with the mouse, and plays the pattern.
 func TestPattern(t *testing.T) {
-	long.Only(t, inShort)
 	t.Parallel()
 	p := open(t, desk, newSite(t))
 	p.started()
@@ -224,7 +218,6 @@ func TestPattern(t *testing.T) {
 // TestReload chooses a limit and a speed, and loads the page again: all is as at
 // first.
 func TestReload(t *testing.T) {
-	long.Only(t, inShort)
 	t.Parallel()
 	p := open(t, desk, newSite(t))
 	p.started()
@@ -282,7 +275,6 @@ func TestServerGoesAway(t *testing.T) {
 // TestManyPages shows more pages at once than the browser has connections: a press has
 // its effect on each, and further pages answer.
 func TestManyPages(t *testing.T) {
-	long.Only(t, inShort)
 	t.Parallel()
 	address := newSite(t)
 	all := make([]*tab, 7)
@@ -303,7 +295,6 @@ func TestManyPages(t *testing.T) {
 // TestHiddenPage hides a page: it gives its connection back, and its race stands still
 // until the page is shown.
 func TestHiddenPage(t *testing.T) {
-	long.Only(t, inShort)
 	t.Parallel()
 	ctx, end := context.WithCancel(context.Background())
 	site := try.To(serve.New(ctx))(t)

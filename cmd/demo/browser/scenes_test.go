@@ -3,7 +3,6 @@ package browser
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -18,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/abacus-go/abacus/cmd/demo/internal/serve"
-	"github.com/abacus-go/abacus/internal/testkit/long"
 )
 
 // scenes are the scenes by their name, with words of their last state.
@@ -54,14 +52,11 @@ func (p *tab) middle(selector string, part float64) (x, y float64) {
 	return box.X + box.Width*part, box.Y + box.Height/2
 }
 
-// TestScenes sets each scene by mouse and by keyboard, of the program and of files: the
-// short form in one window, which is drawn.
+// TestScenes sets each scene by mouse and by keyboard, of the program and of files.
 func TestScenes(t *testing.T) {
 	address, files := newSite(t), newFiles(t)
 	windows := []window{{width: 360, scheme: "light"}, {width: 360, scheme: "dark", calm: true}, {width: 1280, scheme: "light", calm: true}, {width: 1280, scheme: "dark"}}
-	each := long.Rounds(len(windows), 1)
-	for i := rand.IntN(each); i < len(windows); i += each {
-		w := windows[i]
+	for _, w := range windows {
 		t.Run(fmt.Sprintf("%d %s calm %t", w.width, w.scheme, w.calm), func(t *testing.T) {
 			t.Parallel()
 			from := address
@@ -135,7 +130,6 @@ func (p *tab) drag(selector string, from, to float64) {
 
 // TestScenesByTouch touches each control, and drags the pictures that can be dragged.
 func TestScenesByTouch(t *testing.T) {
-	long.Only(t, inShort)
 	t.Parallel()
 	p := open(t, window{width: 360, scheme: "light", calm: true}, newSite(t))
 	call(p, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: true})
@@ -171,7 +165,6 @@ func near(scene string, part, most float64) string {
 
 // TestScenesPlay brings each scene into sight, and waits until it has played, once.
 func TestScenesPlay(t *testing.T) {
-	long.Only(t, inShort)
 	t.Parallel()
 	p := open(t, desk, newSite(t))
 	p.drawn()
@@ -229,7 +222,6 @@ func TestFirstRead(t *testing.T) {
 // TestScenesStandStill opens the page where motion is unwanted: each scene shows at once
 // what it has to say. A picture that has no width is no error.
 func TestScenesStandStill(t *testing.T) {
-	long.Only(t, inShort)
 	t.Parallel()
 	p := open(t, window{width: 1200, scheme: "light", calm: true}, newSite(t))
 	p.drawn()
@@ -272,7 +264,6 @@ func TestNoStreamBeforeTheSandbox(t *testing.T) {
 // TestScenesByDragging drags the pictures with the mouse; a click on the control goes on
 // from there.
 func TestScenesByDragging(t *testing.T) {
-	long.Only(t, inShort)
 	t.Parallel()
 	p := open(t, window{width: 1280, scheme: "light", calm: true}, newSite(t))
 	p.drawn()

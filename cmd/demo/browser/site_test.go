@@ -10,7 +10,6 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
-	"github.com/abacus-go/abacus/internal/testkit/long"
 	"github.com/abacus-go/abacus/internal/testkit/try"
 )
 
@@ -28,7 +27,6 @@ func (p *tab) deny() {
 // TestForm is denied in the form, also when it tries at once again, waits for the
 // end of the countdown, and is then admitted, by keyboard alone.
 func TestForm(t *testing.T) {
-	long.Only(t, inShort)
 	t.Parallel()
 	p := open(t, desk, newSite(t)+"/site")
 	p.deny()
@@ -52,7 +50,6 @@ func TestForm(t *testing.T) {
 
 // TestRightToLeft sends text that turns what follows it: the page's own words stay.
 func TestRightToLeft(t *testing.T) {
-	long.Only(t, inShort)
 	t.Parallel()
 	p := open(t, desk, newSite(t)+"/site")
 	p.wait(`!document.querySelector('#signup-other').hidden`)

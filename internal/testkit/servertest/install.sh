@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs the programs that the tests start, where they are missing: memcached
 # and redis-server, with redis-cli. A sentinel is redis-server by another name.
-# And curl, a client that is not Go's, chromium, which looks at pages, and nginx, caddy
-# and haproxy, the proxies of docs/http.md. The long form of the tests has clients of npm.
+# And curl, a client that is not Go's, and nginx, caddy and haproxy, the proxies of
+# docs/http.md. The long form of the tests has chromium, which looks at pages, and clients
+# of npm.
 #
 # It installs on Debian and its kin only, and only as root or in CI. Elsewhere
 # it says what to install and fails, so that no test runs without its server.
@@ -18,14 +19,14 @@ have memcached    || { packages="$packages memcached"    services="$services mem
 have redis-server || { packages="$packages redis-server" services="$services redis-server"; }
 have redis-cli    || { packages="$packages redis-tools"; }
 have curl         || { packages="$packages curl"; }
-if [ "${ABACUS_TESTS:-}" = long ]; then # npm comes with more than 300 packages
+if [ "${ABACUS_TESTS:-}" = long ]; then # hundreds of packages
 	have node || { packages="$packages nodejs"; }
 	have npm  || { packages="$packages npm"; }
+	have chromium || have chromium-browser || have google-chrome || have google-chrome-stable || { packages="$packages chromium fonts-liberation"; }
 fi
 have nginx        || { packages="$packages nginx-light"  services="$services nginx"; }
 have caddy        || { packages="$packages caddy"        services="$services caddy"; }
 have haproxy      || { packages="$packages haproxy"      services="$services haproxy"; }
-have chromium || have chromium-browser || have google-chrome || have google-chrome-stable || { packages="$packages chromium fonts-liberation"; }
 [ -n "$packages" ] || exit 0
 
 refuse() {
