@@ -107,23 +107,25 @@ func TestPolicies(t *testing.T) {
 // A key of which there is nothing to know is forgotten: after its hits were carried,
 // given back before, while or after they were carried, or forgotten.
 func TestKeysAreForgotten(t *testing.T) {
-	for name, end := range map[string]func(f *fallback.Fallback, store *remoteStore, refund func()){
-		"carried":         func(f *fallback.Fallback, store *remoteStore, refund func()) { store.fails.Store(false) },
-		"refunded before": func(f *fallback.Fallback, store *remoteStore, refund func()) { refund() },
-		"refunded afterwards": func(f *fallback.Fallback, store *remoteStore, refund func()) {
+	for name, end := range map[string]func(t *testing.T, f *fallback.Fallback, store *remoteStore, refund func()){
+		"carried":         func(t *testing.T, f *fallback.Fallback, store *remoteStore, refund func()) { store.fails.Store(false) },
+		"refunded before": func(t *testing.T, f *fallback.Fallback, store *remoteStore, refund func()) { refund() },
+		"refunded afterwards": func(t *testing.T, f *fallback.Fallback, store *remoteStore, refund func()) {
 			store.fails.Store(false)
 			time.Sleep(10 * time.Second)
 			refund()
 		},
-		"refunded meanwhile": func(f *fallback.Fallback, store *remoteStore, refund func()) {
+		"refunded meanwhile": func(t *testing.T, f *fallback.Fallback, store *remoteStore, refund func()) {
+			synctest.Wait() // nobody is about to ask
+			before := store.asked.Load()
 			store.after.Store(int64(time.Second))
 			store.fails.Store(false)
-			for before := store.asked.Load(); store.asked.Load() == before; {
+			for store.asked.Load() == before {
 				time.Sleep(time.Millisecond)
 			}
 			refund()
 		},
-		"forgotten": func(f *fallback.Fallback, store *remoteStore, refund func()) {
+		"forgotten": func(t *testing.T, f *fallback.Fallback, store *remoteStore, refund func()) {
 			require.NoError(t, f.Forget(t.Context(), key))
 			require.Zero(t, f.Stats().Pending)
 		},
@@ -136,7 +138,7 @@ func TestKeysAreForgotten(t *testing.T) {
 				v, o := take(t, f, fallback.Local, rule)
 				require.True(t, v.Allowed)
 				require.Positive(t, fallback.Keys(f))
-				end(f, store, func() { require.NoError(t, f.Refund(t.Context(), &v, o)) })
+				end(t, f, store, func() { require.NoError(t, f.Refund(t.Context(), &v, o)) })
 				time.Sleep(10 * time.Second)
 				require.Zero(t, f.Stats().Pending)
 				require.Zero(t, fallback.Keys(f))
