@@ -36,11 +36,12 @@ func (c *Counter) Add(ctx context.Context, key Key, n int64) error {
 // AddAt counts n hits of key in the buckets that hold at, whatever the limits of
 // key. n is 1 or more. at is a reading of the clock, such as [Verdict.At], and
 // may lie in the past for as long as the ladder keeps buckets: the hits are added
-// to each tier whose bucket a window can still read. If there is no such tier, or
-// if the store has dropped the buckets, the error is [ErrTooOld]. An at later
-// than Config.Now by more than Config.Skew is an error of the caller. Patience
-// begins with the call. Hits with a label before a Forget count as well, and a
-// RefundAt does not give them back: the store remembers the Forget.
+// to each tier whose bucket a window can still read, except a bucket that the
+// store has dropped after the tier's Keep. If there is no such tier, or if a
+// bucket was dropped before, the error is [ErrTooOld]. An at later than
+// Config.Now by more than Config.Skew is an error of the caller. Patience begins
+// with the call. Hits with a label before a Forget count as well, and a RefundAt
+// does not give them back: the store remembers the Forget.
 //
 // If AddAt fails, its hits are undone as by a failed Add: only where the
 // addition of the same call was confirmed. So a caller may repeat a failed AddAt

@@ -19,6 +19,7 @@ type Answer struct {
 	Count   counter.Count
 	Series  []counter.Point
 	Added   time.Time // label of the hits of an addat that was not refused
+	Partly  bool      // the addat met dropped buckets: the hits are in coarser tiers alone
 	Refused bool      // a refund or settle of hits that were settled or given back before
 }
 
@@ -89,9 +90,9 @@ func (c Call) do(on *counter.Counter, answers []Answer, refunded Call) (a Answer
 	case "add":
 		err = on.Add(ctx, c.Asks[0].Key, c.N)
 	case "addat":
-		at := on.Config().Now().Add(-c.Back)
+		at, stale := on.Config().Now().Add(-c.Back), on.Stats().StaleLabels
 		if err = on.AddAt(ctx, c.Asks[0].Key, c.N, at); err == nil {
-			a.Added = at
+			a.Added, a.Partly = at, on.Stats().StaleLabels > stale
 		} else if errors.Is(err, counter.ErrTooOld) && !errors.Is(err, counter.ErrStore) {
 			err = nil
 		}
@@ -112,9 +113,7 @@ func (c Call) do(on *counter.Counter, answers []Answer, refunded Call) (a Answer
 	default:
 		err = fmt.Errorf("no verb %q", c.Verb)
 	}
-	if err == nil {
-		a.States = a.Verdict.All()
-	}
+	a.States = a.Verdict.All()
 	return a, err
 }
 
