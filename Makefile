@@ -20,7 +20,7 @@ PACKAGES = 91
 
 # Many tests wait, for servers, browsers and clocks: five packages of the root module, one
 # of the pages' modules and two of the others at a time keep two processors busy, and four
-# tests of a package. With the race detector few wait, and four packages do.
+# tests of a package.
 # No debugger reads the binaries: without its tables they link in two thirds of the time,
 # and without cgo, which the race detector alone needs, in three quarters of that.
 # Vet has a turn of its own in check; before each test it would read all that is imported.

@@ -107,8 +107,7 @@ func TestLaddersAndPrefixesDoNotMeet(t *testing.T) {
 		}
 	}
 	for _, prefix := range []string{"a:b", "a b", "{a}", "%", "\n", "é", strings.Repeat("p", 33)} {
-		_, err := newKeyMaker(prefix, tiers.Default.String(), nil)
-		require.ErrorContains(t, err, fmt.Sprintf("Config.Prefix is %q", prefix))
+		require.ErrorContains(t, try.Err(newKeyMaker(prefix, tiers.Default.String(), nil)), fmt.Sprintf("Config.Prefix is %q", prefix))
 	}
 }
 

@@ -82,8 +82,7 @@ func TestScriptsAgainstTheOracle(t *testing.T) {
 	if *scriptFlag != "" {
 		s := try.To(script.Parse(string(try.To(os.ReadFile(*scriptFlag))(t))))(t)
 		for _, path := range paths {
-			_, err := s.Play(path.store(), "")
-			require.NoError(t, err, path.name)
+			require.NoError(t, try.Err(s.Play(path.store(), "")), path.name)
 		}
 		return
 	}

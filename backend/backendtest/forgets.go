@@ -16,7 +16,8 @@ import (
 	"github.com/abacus-go/abacus/tiers"
 )
 
-// forgetting is the request of a Counter at now.
+// forgetting is the request of a Counter at now. An Erase looks for every bucket that the
+// ladder may have kept: on a busy machine that takes a minute.
 func (s *subject) forgetting(l tiers.Ladder, key string, now time.Time, label int64, remember time.Duration) *backend.ForgetRequest {
 	f := &backend.ForgetRequest{Key: s.key(key), Ladder: l, Now: now, Deadline: time.Now().Add(4 * enough), Label: label, Remember: remember}
 	for _, t := range l.Tiers() {

@@ -136,8 +136,8 @@ const foreign = "ABACUS foreign"
 // script.
 var ErrForeign = errors.New(foreign)
 
-// place is what a server adds to an error inside of a script: the script's name, and where in
-// the script. Redis 7 and Valkey add them at the end, older servers at the beginning.
+// place matches the name of a script and the line in it, which a server adds to an error
+// inside of the script. Redis 7 and Valkey add them at the end, older servers at the beginning.
 var place = regexp.MustCompile(`^ERR Error running script \(call to f_\w+\): (@user_script: ?\d+: )+-?| script: \w+, on @\S+$|\s+$`)
 
 // brief is an error without the place.

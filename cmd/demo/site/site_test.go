@@ -96,8 +96,7 @@ func TestCheck(t *testing.T) {
 			require.Equal(t, []string{"https://example.org/x"}, outside)
 		}
 	}
-	_, err := Check(t.TempDir())
-	require.ErrorContains(t, err, "no page")
+	require.ErrorContains(t, try.Err(Check(t.TempDir())), "no page")
 }
 
 // The names of headings are those by which the pages link to them on GitHub.

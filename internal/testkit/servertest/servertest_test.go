@@ -21,8 +21,7 @@ func TestServersTakeArguments(t *testing.T) {
 	require.Contains(t, ask(t, Memcached(t, "-m", "7"), "stats settings\r\n", "END\r\n"), "STAT maxbytes 7340032\r\n")
 
 	locked := StartRedis(t, "--requirepass", "secret")
-	_, err := Command(locked.Addr, "PING")
-	require.ErrorContains(t, err, "NOAUTH")
+	require.ErrorContains(t, try.Err(Command(locked.Addr, "PING")), "NOAUTH")
 	require.NoError(t, redisAnswers(locked.Addr, "secret", locked.Pid()))
 }
 
@@ -45,8 +44,7 @@ func TestKillAndRestart(t *testing.T) {
 			ask(t, addr, "set key 0 0 5\r\nvalue\r\n", "STORED") // a Redis reads it as an error, which is an answer too
 			s.Kill()
 			s.Kill()
-			_, err := net.Dial("tcp", addr)
-			require.Error(t, err, "nobody is there")
+			require.Error(t, try.Err(net.Dial("tcp", addr)), "nobody is there")
 
 			s.Restart()
 			require.Equal(t, addr, s.Addr)
@@ -117,8 +115,7 @@ func TestServersEndWithTheTest(t *testing.T) {
 	require.Len(t, servers, 3)
 	for _, s := range servers {
 		require.Error(t, s.cmd.Process.Signal(nil), "process %d is left", s.Pid())
-		_, err := net.Dial("tcp", s.Addr)
-		require.Error(t, err)
+		require.Error(t, try.Err(net.Dial("tcp", s.Addr)))
 	}
 }
 
@@ -166,8 +163,7 @@ func ask(t testing.TB, addr, request, end string) string {
 	t.Helper()
 	conn := try.To(dial(addr, 4*time.Second))(t)
 	defer conn.Close()
-	_, err := fmt.Fprint(conn, request)
-	require.NoError(t, err)
+	require.NoError(t, try.Err(fmt.Fprint(conn, request)))
 	answer := try.To(readUntil(conn, end, "-ERR"))(t)
 	return answer
 }

@@ -51,8 +51,7 @@ func TestLoadIsInterrupted(t *testing.T) {
 	silent, out := io.Pipe()
 	defer silent.Close()
 	go out.Write([]byte("time_us,event,feature\n1,a,b\n"))
-	_, err := Load(ctx, &eventlog.Log{Source: silent, Name: "log", Format: eventlog.Auto, Progress: cancel})
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, try.Err(Load(ctx, &eventlog.Log{Source: silent, Name: "log", Format: eventlog.Auto, Progress: cancel})), context.Canceled)
 }
 
 // same reports whether two logs hold the same hits.
