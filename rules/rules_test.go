@@ -160,10 +160,8 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		set, err := rules.Parse("f", data)
 		if err == nil {
-			count, err := counter.New(memory.New(memory.Config{}), counter.Config{})
-			require.NoError(t, err)
-			lim, err := limiter.New(count, limiter.Config{Rules: set.Rules, Local: count})
-			require.NoError(t, err)
+			count := try.To(counter.New(memory.New(memory.Config{}), counter.Config{}))(t)
+			lim := try.To(limiter.New(count, limiter.Config{Rules: set.Rules, Local: count}))(t)
 			require.NoError(t, lim.Close(t.Context()))
 			return
 		}
