@@ -328,8 +328,7 @@ func TestTheLastLabel(t *testing.T) {
 	for tick, want := range map[time.Duration]int{0: 2, time.Millisecond: 5} {
 		s, now := &stale{Store: memory.New(memory.Config{})}, halfPast
 		c := newCounter(t, s, counter.Config{Now: func() time.Time { now = now.Add(tick); return now }})
-		v, err := c.Take(ctx, counter.Key{Event: "signup", Feature: "a"}, 1, limits("1/h"))
-		require.NoError(t, err)
+		v := try.To(c.Take(ctx, counter.Key{Event: "signup", Feature: "a"}, 1, limits("1/h")))(t)
 		require.True(t, v.Allowed)
 		require.Equal(t, want, s.asked)
 		for _, away := range []error{nil, errors.New("away")} {

@@ -63,7 +63,7 @@ func TestChargeWhileTheStoreFails(t *testing.T) {
 		require.False(t, v.At().IsZero())
 	}
 	s.store.broken.Store(false)
-	require.Eventually(t, func() bool { return counted(t, s.c, "ip:192.0.2.1") == 12 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return counted(t, s.c, "ip:192.0.2.1") == 12 }, patience, 10*time.Millisecond)
 	require.Equal(t, limiter.OutcomeOverLimit, charge(t, s.lim, 1, home).Outcome())
 	require.EqualValues(t, 13, counted(t, s.c, "ip:192.0.2.1"))
 	require.EqualValues(t, 13, counted(t, s.here, "ip:192.0.2.1"), "mirrored")

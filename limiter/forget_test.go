@@ -24,8 +24,8 @@ import (
 // else.
 func TestForget(t *testing.T) {
 	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
-		c := newCounter(t, store, counter.Config{})
-		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{
+		c := newCounter(t, store, counter.Config{Patience: patience})
+		lim := newLimiter(t, c, limiter.Config{DecideWithin: patience, Rules: []limiter.Rule{
 			ifMissing(limiter.MissingSkip, by("ip", "9/h")), ifMissing(limiter.MissingSkip, by("email", "2/h, 1000/d")),
 		}})
 		for range 2 {
@@ -52,9 +52,9 @@ func TestForget(t *testing.T) {
 // it counts of others.
 func TestErase(t *testing.T) {
 	onStores(t, func(t *testing.T, store backend.Store, in stored) {
-		c := newCounter(t, store, counter.Config{})
+		c := newCounter(t, store, counter.Config{Patience: patience})
 		mail := limiter.Rule{Event: "mail", Kind: "email", Limits: counter.MustLimits("9/d")}
-		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("email", "2/h"), mail}})
+		lim := newLimiter(t, c, limiter.Config{DecideWithin: patience, Rules: []limiter.Rule{by("email", "2/h"), mail}})
 		ada, bob := feature.Email("ada@example.org"), feature.Email("bob@example.org")
 		var verdicts []limiter.Verdict
 		for _, event := range []string{"signup", "mail"} {
@@ -265,8 +265,8 @@ func TestForgetWhileTheStoreFails(t *testing.T) {
 // Usage tells the counts, the room and the course of a day, and counts nothing.
 func TestUsage(t *testing.T) {
 	onStores(t, func(t *testing.T, store backend.Store, _ stored) {
-		c := newCounter(t, store, counter.Config{})
-		lim := newLimiter(t, c, limiter.Config{Rules: []limiter.Rule{by("ip", "9/h"), by("email", "2/h, 10/d")}})
+		c := newCounter(t, store, counter.Config{Patience: patience})
+		lim := newLimiter(t, c, limiter.Config{DecideWithin: patience, Rules: []limiter.Rule{by("ip", "9/h"), by("email", "2/h, 10/d")}})
 		ada := feature.Email("ada@example.org")
 		require.NoError(t, c.AddAt(ctx, key("email:ada@example.org"), 4, time.Now().Add(-5*time.Hour)))
 		for i := range 3 {

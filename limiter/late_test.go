@@ -297,9 +297,10 @@ func TestADenialBesideACarryIsShort(t *testing.T) {
 		allow(t, lim, home)
 		s.broken.Store(true)
 		allow(t, lim, home)
+		synctest.Wait() // nobody is about to add
 		s.add.Store(int64(20 * time.Millisecond))
-		s.broken.Store(false)
 		before := s.added.Load()
+		s.broken.Store(false)
 		for s.added.Load() == before {
 			time.Sleep(time.Millisecond)
 		}

@@ -23,7 +23,7 @@ type crowd struct {
 // crowdsAstride take all places, or nearly, with some seconds of patience; with less,
 // as many as they can.
 var crowdsAstride = []crowd{
-	{4 * time.Second, 32, 0.95, 0},
+	{10 * time.Second, 32, 0.95, 0},
 	{50 * time.Millisecond, 12, 0, 1},
 }
 

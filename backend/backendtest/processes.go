@@ -101,7 +101,7 @@ func all(children []*child.Process, o order) (r results) {
 // raceOfProcesses has 40 racers in all processes for 7 places.
 func raceOfProcesses(children []*child.Process, store backend.Store, prefix string) {
 	for round := range long.Rounds(6, 42) {
-		o := order{Race: fmt.Sprint("race", round), Limits: []string{"7/d", "7/m, 9/h, 8/d", "8/h, 7 per day in UTC"}[round%3], Shift: time.Until(noon), Timeout: 10 * time.Second}
+		o := order{Race: fmt.Sprint("race", round), Limits: []string{"7/d", "7/m, 9/h, 8/d", "8/h, 7 per day in UTC"}[round%3], Shift: time.Until(noon), Timeout: enough}
 		r := all(children, o)
 		if r.failed > 0 {
 			failf("%d processes, %s, round %d: %d calls failed: %s", len(children), o.Limits, round, r.failed, r.last)
@@ -119,7 +119,7 @@ func raceOfProcesses(children []*child.Process, store backend.Store, prefix stri
 
 // config is the Config of a lone caller on the clock of a race that is right.
 func (o order) config(prefix string) counter.Config {
-	return counter.Config{Prefix: prefix, Skew: crewSkew, Patience: 10 * time.Second, Now: func() time.Time { return time.Now().Add(o.Shift) }}
+	return counter.Config{Prefix: prefix, Skew: crewSkew, Patience: enough, Now: func() time.Time { return time.Now().Add(o.Shift) }}
 }
 
 // windowOfProcesses has all processes hit a key for some seconds.

@@ -51,7 +51,7 @@ func TestTheNextLeaderIsStillWriting(t *testing.T) {
 			}
 		}
 	})
-	s := newStore(t, memcache.Config{Conns: 1, IOTimeout: 2 * time.Second, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+	s := newStore(t, memcache.Config{Conns: 1, IOTimeout: patience, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, address)
 		if err == nil {
 			c.(*net.TCPConn).SetReadBuffer(32 << 10)

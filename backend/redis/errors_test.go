@@ -57,7 +57,7 @@ var (
 // of a check, of which several come at once. What is refused is refused whole.
 func TestServersThatFail(t *testing.T) {
 	t.Parallel()
-	master, locked, deaf, memcached := servertest.Redis(t), servertest.Redis(t, "--requirepass", "right"), nobody(t), servertest.Memcached(t)
+	master, locked, deaf, memcached := servertest.Redis(t), servertest.Redis(t, "--requirepass", "right"), "127.0.0.1:1", servertest.Memcached(t)
 	replica, full := replicaOf(t, master), servertest.Redis(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
 	evicting := servertest.Redis(t, "--maxmemory", "1", "--maxmemory-policy", "allkeys-lru")
 	silent := servertest.Serve(t, func(net.Conn) { <-t.Context().Done() })

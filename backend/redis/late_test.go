@@ -221,7 +221,7 @@ func TestAStandstillBehindALabel(t *testing.T) {
 	second := take(t, c, signup, 2, "2/s")
 	require.True(t, second.Allowed)
 	require.Greater(t, second.At().Sub(first.At()), stands)
-	require.EqualValues(t, 1, c.Stats().StaleLabels)
+	require.Positive(t, c.Stats().StaleLabels)
 }
 
 // halves passes on the first half of each long answer while on, and holds the rest

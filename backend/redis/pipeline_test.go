@@ -155,7 +155,7 @@ func TestDeadlinesInAPipeline(t *testing.T) {
 				}
 				calls.Go(func() {
 					<-start
-					wait := time.Duration(150+5*i) * time.Millisecond
+					wait := time.Duration(1000+5*i) * time.Millisecond
 					began := time.Now()
 					hurried, cancel := context.WithTimeout(ctx, wait)
 					defer cancel()

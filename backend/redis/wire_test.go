@@ -94,9 +94,8 @@ func TestTheRestOfAPipelineIsTakenBack(t *testing.T) {
 		close(taken)
 	})
 	dialer := NewDialer(nil)
-	c, err := dialer.DialContext(context.Background(), "tcp", addr)
-	require.NoError(t, err)
-	_, err = c.Write(bytes.Join(pipeline, nil))
+	c := try.To(dialer.DialContext(context.Background(), "tcp", addr))(t)
+	_, err := c.Write(bytes.Join(pipeline, nil))
 	require.NoError(t, err)
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
 	for err == nil {

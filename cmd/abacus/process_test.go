@@ -41,7 +41,7 @@ func TestServerWithoutAnswers(t *testing.T) {
 			began := time.Now()
 			cmd, stderr := clitest.Process(t, "abacus", "check", "--store", url)
 			require.Equal(t, cli.ExitInput, clitest.ExitCode(t, cmd.Run()))
-			require.Less(t, time.Since(began), 20*time.Second)
+			require.Less(t, time.Since(began), time.Minute)
 			require.Equal(t, "abacus: store "+url+": no answer within 1.5s\n", stderr.String())
 			server.Resume()
 		})

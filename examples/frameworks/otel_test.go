@@ -77,7 +77,7 @@ func countDecisions(meter metric.Meter) (func(limiter.Decision), error) {
 // store keeps its atomic step.
 func TestOpenTelemetry(t *testing.T) {
 	server := servertest.StartRedis(t)
-	plain, err := redis.Open("redis://"+server.Addr, redis.Config{})
+	plain, err := redis.Open("redis://"+server.Addr, redis.Config{IOTimeout: time.Minute})
 	require.NoError(t, err)
 	t.Cleanup(func() { plain.Close() })
 

@@ -37,7 +37,7 @@ func TestClock(t *testing.T) {
 		require.False(t, now.Before(before.Add(-clock.Error()-time.Millisecond)), "%s is before %s", now, before)
 		require.False(t, now.After(after.Add(clock.Error()+time.Millisecond)), "%s is after %s", now, after)
 	}
-	store, err := redis.New(client, redis.Config{})
+	store, err := redis.New(client, redis.Config{IOTimeout: patience})
 	require.NoError(t, err)
 	c, err := counter.New(store, counter.Config{Now: clock.Now, Skew: 2*clock.Error() + time.Millisecond, Patience: patience})
 	require.NoError(t, err)

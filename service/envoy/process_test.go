@@ -33,6 +33,9 @@ import (
 // With these variables this binary is a service in a process of its own.
 const storeOf, rulesOf = "ENVOY_TEST_STORE", "ENVOY_TEST_RULES"
 
+// patience is the time of a call on a busy machine.
+const patience = 20 * time.Second
+
 func TestMain(m *testing.M) {
 	if os.Getenv(storeOf) == "" {
 		os.Exit(m.Run())
@@ -48,18 +51,18 @@ func serve(at, rules string) error {
 	var store backend.Store
 	var err error
 	if addr, isRedis := strings.CutPrefix(at, "redis://"); isRedis {
-		store, err = redis.Open("redis://"+addr, redis.Config{})
+		store, err = redis.Open("redis://"+addr, redis.Config{IOTimeout: patience})
 	} else {
-		store, err = memcache.New(memcache.Config{}, at)
+		store, err = memcache.New(memcache.Config{IOTimeout: patience}, at)
 	}
 	if err != nil {
 		return err
 	}
-	c, err := counter.New(store, counter.Config{})
+	c, err := counter.New(store, counter.Config{Patience: patience, Settle: patience})
 	if err != nil {
 		return err
 	}
-	service, err := envoy.New(envoy.Config{Counter: c, Rules: rules})
+	service, err := envoy.New(envoy.Config{Counter: c, Rules: rules, Limiter: limiter.Config{DecideWithin: patience}})
 	if err != nil {
 		return err
 	}

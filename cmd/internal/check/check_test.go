@@ -249,7 +249,7 @@ func TestNoTTL(t *testing.T) {
 // opened is a store on real servers.
 func opened(t *testing.T, url string) *stores.Opened {
 	name := try.To(stores.Parse(url))(t)
-	store := try.To(stores.Open(name, 5*time.Second))(t)
+	store := try.To(stores.Open(name, time.Minute))(t)
 	t.Cleanup(func() { store.Close() })
 	return store
 }

@@ -25,14 +25,14 @@ func open(t *testing.T, url string) *Opened { return openBy(t, Open, url) }
 // openBy opens a store by Open or OpenReadOnly.
 func openBy(t *testing.T, by func(Name, time.Duration) (*Opened, error), url string) *Opened {
 	name := try.To(Parse(url))(t)
-	store := try.To(by(name, 5*time.Second))(t)
+	store := try.To(by(name, time.Minute))(t)
 	t.Cleanup(func() { store.Close() })
 	return store
 }
 
 // counterOn is a counter on a store.
 func counterOn(t *testing.T, store *Opened, cfg counter.Config) *counter.Counter {
-	cfg.Patience = cmp.Or(cfg.Patience, 5*time.Second)
+	cfg.Patience = cmp.Or(cfg.Patience, time.Minute)
 	return try.To(counter.New(store.Store, cfg))(t)
 }
 

@@ -321,6 +321,6 @@ func nothingLeft(t *testing.T, c *campaign, before int) {
 			require.NoDirExists(t, server.Dir())
 		}
 	}
-	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+1 }, 10*time.Second, 10*time.Millisecond,
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+1 }, time.Minute, 10*time.Millisecond,
 		"the thread that starts servers stays")
 }

@@ -36,7 +36,7 @@ func TestProcessesEndWithTheCampaign(t *testing.T) {
 	require.Eventually(t, func() bool {
 		children = childrenOf(t, cmd.Process.Pid)
 		return len(children) == 4 // three callers and a server
-	}, 20*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 	require.NoError(t, cmd.Process.Kill())
 	cmd.Wait() // the error is that it was killed
 	require.Eventually(t, func() bool {
@@ -46,7 +46,7 @@ func TestProcessesEndWithTheCampaign(t *testing.T) {
 			}
 		}
 		return true
-	}, 20*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 }
 
 // childrenOf are the processes that a process has started.

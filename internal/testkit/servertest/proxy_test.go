@@ -18,7 +18,7 @@ import (
 
 func TestProxyCountsTrips(t *testing.T) {
 	t.Parallel()
-	const delay = 50 * time.Millisecond // so far may requests side by side be apart, twice
+	const delay = 200 * time.Millisecond // so far may requests side by side be apart, twice
 	p := NewProxy(t, echo(t, nil), delay)
 	a, b := connect(t, p.Addr), connect(t, p.Addr)
 	for _, c := range []struct {

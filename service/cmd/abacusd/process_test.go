@@ -107,10 +107,10 @@ func serve(t *testing.T, args ...string) *daemon {
 	return d
 }
 
-// eventually waits until is, for ten seconds.
+// eventually waits until is, for a minute.
 func (d *daemon) eventually(what string, is func() bool) {
 	d.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
 		select {
 		case <-d.ended:
 			d.t.Fatalf("abacusd has ended: %s", d.said())
@@ -133,7 +133,7 @@ func (d *daemon) stop() int {
 	require.NoError(d.t, d.cmd.Process.Signal(syscall.SIGTERM))
 	select {
 	case <-d.ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		d.t.Fatal("abacusd has not ended after SIGTERM")
 	}
 	return d.cmd.ProcessState.ExitCode()

@@ -260,7 +260,7 @@ func TestReload(t *testing.T) {
 func TestTheStoreStops(t *testing.T) {
 	server := servertest.StartRedis(t)
 	const local = "events: {mail: {user: {limits: 3/h, on_failure: fail-local}}}"
-	config := fmt.Sprintf("store: redis://%s/0\nrules: rules.yaml\ndrain: 10ms\ndecide_within: 300ms\nlisten: {http: '127.0.0.1:0'}\n", server.Addr)
+	config := fmt.Sprintf("store: redis://%s/0\nrules: rules.yaml\ndrain: 10ms\nlisten: {http: '127.0.0.1:0'}\n", server.Addr)
 	start := func(rules string) *daemon {
 		return serve(t, filepath.Join(files(t, map[string]string{"abacusd.yaml": config, "rules.yaml": rules}), "abacusd.yaml")).ready()
 	}
@@ -337,7 +337,7 @@ func TestDrain(t *testing.T) {
 		return strings.ReplaceAll(rules, "}}", ", on_failure: fail-local}}") // a machine that stands still denies no call
 	}
 	dir := files(t, map[string]string{"rules.yaml": limits("1000000/h"), "envoy.yaml": strings.Replace(envoyRules, ": 2}", ": 1000000}", 1)})
-	config := strings.NewReplacer("drain: 100ms", fmt.Sprintf("drain: %ds", long.Rounds(1, 5)), "listen: {", "listen: {grpc: '127.0.0.1:0', ").Replace(settings("redis://" + servertest.Redis(t) + "/0"))
+	config := strings.NewReplacer("drain: 100ms", fmt.Sprintf("drain: %ds", long.Rounds(3, 5)), "listen: {", "listen: {grpc: '127.0.0.1:0', ").Replace(settings("redis://" + servertest.Redis(t) + "/0"))
 	replaceFile(t, filepath.Join(dir, "abacusd.yaml"), config+"envoy: {rules: envoy.yaml, on_failure: fail-local}\n")
 	pair := []*daemon{serve(t, filepath.Join(dir, "abacusd.yaml")).ready(), serve(t, filepath.Join(dir, "abacusd.yaml")).ready()}
 	var unready, closed atomic.Bool

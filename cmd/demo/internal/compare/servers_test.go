@@ -178,7 +178,7 @@ func TestInterruptedOnRedis(t *testing.T) {
 		hits = append(hits, time.Duration(i)*time.Second)
 	}
 	log, seen := logOf(t, hits...), 0
-	c := try.To(New(Config{Limits: limits, Store: store, Timeout: time.Second, Progress: func(name string, _ int64) {
+	c := try.To(New(Config{Limits: limits, Store: store, Timeout: time.Minute, Progress: func(name string, _ int64) {
 		if name != "GCRA" {
 			return
 		}
@@ -193,7 +193,7 @@ func TestInterruptedOnRedis(t *testing.T) {
 	require.EqualValues(t, 1, held(t, store))
 
 	require.NoError(t, store.Redis.Client.Do(t.Context(), "CONFIG", "SET", "maxmemory", "1mb").Err())
-	c = try.To(New(Config{Limits: limits, Store: store, Timeout: time.Second}))(t)
+	c = try.To(New(Config{Limits: limits, Store: store, Timeout: time.Minute}))(t)
 	_, err = c.Run(t.Context(), log)
 	require.ErrorIs(t, err, counter.ErrStore)
 	require.ErrorContains(t, err, "event 1: ")
