@@ -61,7 +61,7 @@ var lies = [][]string{
 func TestRecipes(t *testing.T) {
 	parts := recipes(t)
 	store := servertest.StartRedis(t)
-	config := strings.NewReplacer("127.0.0.1:6379", store.Addr, "127.0.0.1:8080", "127.0.0.1:0").Replace(parts["yaml"]) + "decide_within: 400ms\n"
+	config := strings.NewReplacer("127.0.0.1:6379", store.Addr, "127.0.0.1:8080", "127.0.0.1:0").Replace(parts["yaml"])
 	dir := files(t, map[string]string{"abacusd.yaml": config, "rules.yaml": strings.NewReplacer("5/s, 100/m", "2/h").Replace(parts["yaml+"])})
 	d := serve(t, filepath.Join(dir, "abacusd.yaml")).ready()
 	var served atomic.Int64
