@@ -226,7 +226,7 @@ func TestFrozenServer(t *testing.T) {
 			}
 			lim := newLimiter(t, newCounter(t, store, counter.Config{}), limiter.Config{Rules: []limiter.Rule{by("ip", "5/h")}})
 			before := runtime.NumGoroutine()
-			require.Eventually(t, func() bool { return allow(t, lim, ip("192.0.2.1")).Degraded == nil }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return allow(t, lim, ip("192.0.2.1")).Outcome() == limiter.OutcomeAdmitted }, patience, time.Millisecond)
 			w.server.Pause()
 			took := make([]time.Duration, callers)
 			ticket.SideBySide(callers, func(i int) {

@@ -17,7 +17,7 @@ import (
 )
 
 // forgetting is the request of a Counter at now. An Erase looks for every bucket that the
-// ladder may have kept: on a busy machine that takes a minute.
+// ladder may have kept: on a busy machine one has taken longer than enough.
 func (s *subject) forgetting(l tiers.Ladder, key string, now time.Time, label int64, remember time.Duration) *backend.ForgetRequest {
 	f := &backend.ForgetRequest{Key: s.key(key), Ladder: l, Now: now, Deadline: time.Now().Add(4 * enough), Label: label, Remember: remember}
 	for _, t := range l.Tiers() {

@@ -81,8 +81,8 @@
 // A server that refuses connections, or does not accept in time, is dialled
 // again after 50 to 100 ms, by one call at a time; other calls fail at once.
 //
-// An undo is made to its end, whether or not its call still waits. An undo cannot
-// tell one life of an item from the next: after the server has lost the item, in a
+// An undo is made to its end, whether or not its call still waits. An undo does not
+// know one life of an item from the next: after the server has lost the item, in a
 // restart for example, a late undo removes a hit of another call, if there is one by
 // then. Late additions are safe, since their undo uses the connection on which they
 // were made.

@@ -198,7 +198,8 @@ func (w *world) addedAt(i int, c Call, a Answer) error {
 	case late > widest.Width+2*(w.judge.Skew+max(0, w.settle)):
 		return fmt.Errorf("not refused, though %s after the Keep of %s", late, widest)
 	}
-	w.open = a.Partly && w.shared // a window may still reach into a bucket without the hits
+	// A window may still reach into a bucket without the hits, and holds none of them.
+	w.open = a.Partly && w.shared && c.Back > w.judge.Ladder.At(0).Keep
 	w.log(c.Asks[0].Key).all.Add(a.Added, c.N)
 	keys := []counter.Key{c.Asks[0].Key}
 	w.taken[i] = hit{at: a.Added, n: c.N, keys: keys, added: keys, call: c}
